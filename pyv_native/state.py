@@ -55,16 +55,16 @@ class inside:  # noqa: N801 - reads as a preposition; a generator would be three
 def integer(value: object, low: int, high: int) -> int:
     """Check an integer within `low`..`high`."""
     if type(value) is not int:
-        raise StateError(f"{shown(value)} is no integer")
+        raise StateError(f"{quote(value)} is no integer")
     if not low <= value <= high:
         raise StateError(f"{value} is not within {low}..{high}")
     return value
 
 
-def listed(value: object, length: int | None = None) -> list[Any]:
+def sequence(value: object, length: int | None = None) -> list[Any]:
     """Check a list, of `length` items unless that is None."""
     if type(value) is not list:
-        raise StateError(f"{shown(value)} is no list")
+        raise StateError(f"{quote(value)} is no list")
     if length is not None and len(value) != length:
         raise StateError(f"{len(value)} items, must be {length}")
     return value
@@ -72,7 +72,7 @@ def listed(value: object, length: int | None = None) -> list[Any]:
 
 def integers(value: object, low: int, high: int, length: int | None = None) -> list[int]:
     """Check a list of integers within `low`..`high`."""
-    items = listed(value, length)
+    items = sequence(value, length)
     for index, item in enumerate(items):
         if type(item) is not int or not low <= item <= high:
             with inside(index):
@@ -82,7 +82,7 @@ def integers(value: object, low: int, high: int, length: int | None = None) -> l
 
 def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
     """Check a list with an integer for each of the limits (low, high)."""
-    items = listed(value, len(limits))
+    items = sequence(value, len(limits))
     for index, (item, (low, high)) in enumerate(zip(items, limits, strict=True)):
         if type(item) is not int or not low <= item <= high:
             with inside(index):
@@ -93,7 +93,7 @@ def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
 def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
     """Check a list of rows, each with an integer for each of the limits (low, high)."""
     tuples = []
-    for index, item in enumerate(listed(value)):
+    for index, item in enumerate(sequence(value)):
         try:
             tuples.append(row(item, *limits))
         except StateError as error:
@@ -104,13 +104,13 @@ def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
 def data(value: object, size: int | None = None) -> bytes:
     """Check bytes, of length `size` unless that is None."""
     if type(value) is not bytes:
-        raise StateError(f"{shown(value)} is no bytes")
+        raise StateError(f"{quote(value)} is no bytes")
     if size is not None and len(value) != size:
         raise StateError(f"{len(value)} bytes, must be {size}")
     return value
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Format a value of any type as one short line."""
     text = repr(value) if isinstance(value, int | str | bytes | float | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
@@ -121,13 +121,13 @@ class Fields:
 
     def __init__(self, state: object, *names: str) -> None:
         if type(state) is not dict:
-            raise StateError(f"{shown(state)} is no dict")
+            raise StateError(f"{quote(state)} is no dict")
         for name in names:
             if name not in state:
                 raise StateError("is missing", name)
         if len(state) != len(names):
             surplus = next(name for name in state if name not in names)
-            raise StateError("is no field of this part", shown(surplus).strip("'"))
+            raise StateError("is no field of this part", quote(surplus).strip("'"))
         self._state: dict[str, Any] = state
 
     def __getitem__(self, name: str) -> Any:
@@ -145,22 +145,22 @@ class Fields:
     def flag(self, name: str) -> bool:
         value = self._state[name]
         if type(value) is not bool:
-            raise StateError(f"{shown(value)} is no boolean", name)
+            raise StateError(f"{quote(value)} is no boolean", name)
         return value
 
     def text(self, name: str) -> str:
         value = self._state[name]
         if type(value) is not str:
-            raise StateError(f"{shown(value)} is no string", name)
+            raise StateError(f"{quote(value)} is no string", name)
         return value
 
     def data(self, name: str, size: int | None = None) -> bytes:
         with inside(name):
             return data(self._state[name], size)
 
-    def listed(self, name: str, length: int | None = None) -> list[Any]:
+    def sequence(self, name: str, length: int | None = None) -> list[Any]:
         with inside(name):
-            return listed(self._state[name], length)
+            return sequence(self._state[name], length)
 
     def integers(self, name: str, low: int, high: int, length: int | None = None) -> list[int]:
         with inside(name):

@@ -95,7 +95,7 @@ def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str,
 
     if command.block is None:
         return [tile(KV_READ if opcode is Opcode.KV_READ else KV_WRITE, d.tile_m * d.tile_k)]
-    per_op = command.block.own(opcode)
+    per_op = command.block.words(opcode)
     size = per_op["head_dim"]
     if opcode is Opcode.KV_APPEND:
         return [tile(KV_WRITE, d.tile_m * size)]

@@ -204,7 +204,7 @@ class Extended(NamedTuple):
         words = LAYOUTS.get(opcode, ())
         return cls(**shared, per_op=pack_words(words, own or {}).ljust(PER_OP_BYTES, b"\0"))
 
-    def own(self, opcode: Opcode) -> dict[str, Any]:
+    def words(self, opcode: Opcode) -> dict[str, Any]:
         """Return the words of the operation's layout by name."""
         return unpack_words(LAYOUTS[opcode], self.per_op) if opcode in LAYOUTS else {}
 

@@ -124,7 +124,7 @@ class Stream:
     """Whether the write does not wait for the computation: its data are from the tile's reads, or from before."""
     passes: int = 2
     """Number of passes of the engine that encodes the keys and values of a write."""
-    inside: int = 0
+    max_bytes: int = 0
     """Maximum bytes of scratchpad that a move accesses, if the engine has its own buffers; 0 for no limit."""
     last_uses: Column | None = None
     """Tiles whose computations free the buffer of each move, one column each, or NONE. For a read whose buffers hold
@@ -142,7 +142,7 @@ class Stream:
             aligned, bursts = bus.size(region, self.write, self.alignment)
             size = rows * row_bytes
             expanded = size * self.expansion
-            spm = self.slots.region(buffer, min(expanded, self.inside) if self.inside else expanded)
+            spm = self.slots.region(buffer, min(expanded, self.max_bytes) if self.max_bytes else expanded)
             elements = expanded * 8 // BITS[VQ_EXPANDED] if self.expansion > 1 else 0
             values = self.write, self.role, size, aligned, bursts, spm, region, self.aux
             pieces.append(Transfer(*values, elements, self.alignment, passes=self.passes))
@@ -170,7 +170,7 @@ class Nest:
     """Vector step after the computation of a tile; the next tile's computation depends on it."""
     outputs: Column = field(default_factory=lambda: np.zeros(0, np.int64))
     """First tile of each written output, in order."""
-    whole: Column | None = None
+    tile_of_part: Column | None = None
     """Tile of each row, ascending, if rows are parts of tiles, which share buffers; None if rows are tiles."""
     parts: int = 1
     """Number of parts in which a tile is written."""
@@ -188,7 +188,7 @@ def lanes_of(chain: Column, lanes: int) -> Column:
     return lane
 
 
-def side_by_side(lane: Column, phase: Column | None = None) -> Column:
+def interleave_lanes(lane: Column, phase: Column | None = None) -> Column:
     """Return the order that interleaves the rows of all lanes, phase by phase. Steps of one class start in the order of
     the plan, so this keeps an engine from waiting for the rows of another."""
     phases = np.zeros_like(lane) if phase is None else phase
@@ -266,7 +266,7 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
         move(stream)
 
     piece = np.stack(kinds, axis=1)
-    order = side_by_side(nest.lane, nest.phase)
+    order = interleave_lanes(nest.lane, nest.phase)
     present = piece != NONE
     step = np.full(piece.shape, NONE, np.int64)
     step[order] = np.where(present[order], np.cumsum(present[order]).reshape(present.shape) - 1, NONE)
@@ -274,7 +274,7 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     _order_lanes(nest, buffers, step, after)
     for index, stream in enumerate(nest.reads):
         _order_resident(stream, step[:, index], step[:, len(nest.reads)], after)
-    tile_of = np.arange(tiles) if nest.whole is None else nest.whole
+    tile_of = np.arange(tiles) if nest.tile_of_part is None else nest.tile_of_part
     tile = np.broadcast_to(tile_of[:, None], present.shape)
     lane = np.broadcast_to(nest.lane[:, None], present.shape)
     present = present[order]
@@ -294,7 +294,7 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
     end = result if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
     writer = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
     release = np.where(writer != NONE, writer, end) if buffers.serial else compute if nest.work is not None else end
-    tile_of = np.arange(len(tiles)) if nest.whole is None else nest.whole[tiles]
+    tile_of = np.arange(len(tiles)) if nest.tile_of_part is None else nest.tile_of_part[tiles]
     earlier = _tiles_before(release, tile_of, lane, buffers.inputs)
     table = next((index for index, stream in enumerate(nest.reads) if stream.table), NONE)
     for index, stream in enumerate(nest.reads):

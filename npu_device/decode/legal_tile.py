@@ -25,10 +25,10 @@ def nearest_tile(d: Descriptor, check: Check) -> str:
         scores = [(over, name, smaller) for name, smaller in halves if (over := _excess(smaller, check)) is not None]
         if not scores:
             return "no tile fits there"
-        over, name, smaller = min(scores, key=lambda one: one[0])
+        over, name, smaller = min(scores, key=lambda score: score[0])
         if not over:
             tile = _grow(smaller, name, getattr(d, name), check)
-            return "legal tile: " + ", ".join(f"{one} {getattr(tile, one)}" for one in dimensions)
+            return "legal tile: " + ", ".join(f"{axis} {getattr(tile, axis)}" for axis in dimensions)
         d = smaller
 
 

@@ -22,7 +22,7 @@ from npu_device.memory.region import Region
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
 from npu_device.units import cache
-from pyv_native.state import WORD64, StateError, data, inside, integer, listed
+from pyv_native.state import WORD64, StateError, data, inside, integer, sequence
 
 CORE = unit_code(Kind.CORE, 0)
 
@@ -110,9 +110,9 @@ class L2:
     def load_state(self, state: Any) -> None:
         """Restore a state. The event loop has been restored before."""
         lines: dict[int, bytearray] = {}
-        for index, item in enumerate(listed(state)):
+        for index, item in enumerate(sequence(state)):
             with inside(index):
-                number, content = listed(item, 2)
+                number, content = sequence(item, 2)
                 address = integer(number, 0, WORD64) * self._line
                 if number in lines or not self._memory.holds(address, self._line):
                     raise StateError(f"{number} is no line of the memory, or comes twice")

@@ -32,7 +32,7 @@ from npu_device.units.state import (
     Step,
 )
 from pyv_native.records import layout
-from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
+from pyv_native.state import LATEST, Fields, StateError, inside, row, sequence
 
 _RELEASED, _DONE, _ISSUED, _PIECE = (layout(Step).fields[name].word for name in ("released", "done", "issued", "piece"))
 """Words of a step."""
@@ -98,7 +98,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
     for name in _OF_LOOP:
         setattr(storage.loop, name, state.integer(name, *_CYCLE))
     slots = []
-    for index, item in enumerate(state.listed("runs")):
+    for index, item in enumerate(state.sequence("runs")):
         with inside("runs", index):
             slots.append(
                 _load_run(
@@ -111,7 +111,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
     loop = storage.loop  # placing plans may have moved the buffer
     active = sorted((storage.runs[slot] for slot in slots), key=lambda run: run.number)
     loop.active.fill(active)
-    for index, (unit, item) in enumerate(zip(loop.units, state.listed("units", len(loop.units)), strict=True)):
+    for index, (unit, item) in enumerate(zip(loop.units, state.sequence("units", len(loop.units)), strict=True)):
         with inside("units", index):
             fields = Fields(item, "last_end", "busy")
             unit.last_end = fields.integer("last_end", NOT_YET, LATEST)
@@ -121,15 +121,15 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
     for index, run in enumerate(active):
         with inside("runs", index):
             _find_heads(storage, run)
-    for index, (bank, item) in enumerate(zip(loop.banks, state.listed("banks", len(loop.banks)), strict=True)):
+    for index, (bank, item) in enumerate(zip(loop.banks, state.sequence("banks", len(loop.banks)), strict=True)):
         with inside("banks", index):
             bank.busy, *ports = row(item, _CYCLE, _CYCLE, _CYCLE)
             bank.port_free.fill(ports)
     for index, (channel, item) in enumerate(
-        zip(loop.channels, state.listed("channels", len(loop.channels)), strict=True)
+        zip(loop.channels, state.sequence("channels", len(loop.channels)), strict=True)
     ):
         with inside("channels", index):
-            numbers, rows = listed(item, 2)
+            numbers, rows = sequence(item, 2)
             for name, value in zip(_OF_CHANNEL, row(numbers, *[_CYCLE] * len(_OF_CHANNEL)), strict=True):
                 setattr(channel, name, value)
             channel.open_rows.fill(row(rows, *[(-1, LATEST)] * len(channel.open_rows)))

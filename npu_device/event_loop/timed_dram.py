@@ -8,7 +8,7 @@ from npu_device.event_loop.storage import Storage
 from npu_device.units.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
 from npu_device.units.transfers import request_step
 from pyv_native.records import layout
-from pyv_native.state import LATEST, Fields, StateError, inside, integer, integers, listed, row
+from pyv_native.state import LATEST, Fields, StateError, inside, integer, integers, row, sequence
 
 _TICK = (-LATEST, LATEST)
 _COUNT = (0, LATEST)
@@ -60,24 +60,24 @@ def load_timed(storage: Storage, state: Any) -> None:
     dram.times.slowdown = fields.integer("slowdown", 1, 1 << 32)
     for name, keys in _FLAT.items():
         records = getattr(dram, name)
-        for index, (record, item) in enumerate(zip(records, fields.listed(name, len(records)), strict=True)):
+        for index, (record, item) in enumerate(zip(records, fields.sequence(name, len(records)), strict=True)):
             with inside(name, index):
                 for key, value in zip(keys, row(item, *[_TICK] * len(keys)), strict=True):
                     setattr(record, key, value & 3 if key == "oldest" else value & 1 if key == "write" else value)
-    for index, (rank, item) in enumerate(zip(dram.ranks, fields.listed("windows", len(dram.ranks)), strict=True)):
+    for index, (rank, item) in enumerate(zip(dram.ranks, fields.sequence("windows", len(dram.ranks)), strict=True)):
         with inside("windows", index):
             rank.window.fill(row(item, *[_TICK] * 4))
     requests = []
-    for index, item in enumerate(fields.listed("requests")):
+    for index, item in enumerate(fields.sequence("requests")):
         with inside("requests", index):
             requests.append(_load_request(storage, item))
     waiters = set[int]()
-    for index, item in enumerate(fields.listed("queues", len(dram.channels))):
+    for index, item in enumerate(fields.sequence("queues", len(dram.channels))):
         with inside("queues", index):
-            rank, queue, waiting = listed(item, 3)
+            rank, queue, waiting = sequence(item, 3)
             rank = integer(rank, -1, len(dram.ranks) - 1)
             dram.channels[index].rank = None if rank < 0 else dram.ranks[rank]
-            if len(listed(queue)) > dram.times.depth:
+            if len(sequence(queue)) > dram.times.depth:
                 raise StateError("more row segments than the queue holds")
             for entry in queue:
                 _load_segment(dram, index, entry, requests)

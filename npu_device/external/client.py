@@ -123,10 +123,10 @@ class Client:
                 self.seconds += time.perf_counter() - began
                 return unpack_cycle(body)
             if frame != Frame.EVENT:
-                raise self._unexpected(frame, body, "EVENT or REACHED")
+                raise self._unexpected_frame(frame, body, "EVENT or REACHED")
             receive(Event.unpack(body))
             if time.monotonic() >= deadline:
-                raise self._late()
+                raise self._timeout_error()
 
     def reset(self) -> None:
         """Discard the step."""
@@ -174,10 +174,10 @@ class Client:
     def _expect(self, answer: Frame) -> bytes:
         frame, body = self._receive()
         if frame != answer:
-            raise self._unexpected(frame, body, answer.name)
+            raise self._unexpected_frame(frame, body, answer.name)
         return body
 
-    def _unexpected(self, frame: int, body: bytes, expectation: str) -> ExternalEngineError:
+    def _unexpected_frame(self, frame: int, body: bytes, expectation: str) -> ExternalEngineError:
         if frame == Frame.ERROR:
             return ExternalEngineError(f"says: {body.decode('utf-8', 'replace').splitlines()[0] if body else 'error'}")
         return ExternalEngineError(f"sent {name_of(Frame, frame)} where {expectation} is due")
@@ -195,7 +195,7 @@ class Client:
                     writable.register(self._out, selectors.EVENT_WRITE)
                     writable.select(max(0.0, deadline - time.monotonic()))
             except OSError:
-                raise self._gone(frame.name) from None
+                raise self._exit_error(frame.name) from None
 
     def _receive(self, deadline: float | None = None) -> tuple[int, bytes]:
         if deadline is None:
@@ -214,22 +214,22 @@ class Client:
             except BlockingIOError:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
-                    raise self._late() from None
+                    raise self._timeout_error() from None
                 self._selector.select(remaining)
                 continue
             except OSError:
                 data = b""
             if not data:
-                raise self._gone("an answer")
+                raise self._exit_error("an answer")
             buffer += data
         content = bytes(buffer[:size])
         del buffer[:size]
         return content
 
-    def _late(self) -> ExternalEngineError:
+    def _timeout_error(self) -> ExternalEngineError:
         return ExternalEngineError(f"has not answered for {self._timeout:g} s (npu.te.external.timeout)")
 
-    def _gone(self, stage: str) -> ExternalEngineError:
+    def _exit_error(self, stage: str) -> ExternalEngineError:
         code: Any = None
         if self._process is not None:
             try:

@@ -20,13 +20,13 @@ from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.command import Command
 from npu_device.external.client import Client
-from npu_device.external.products import Job, Products, Remembered, expected, jobs_of, products_of
+from npu_device.external.products import CachedReads, Job, Products, expected, jobs_of, products_of
 from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offer, Start, name_of
 from npu_device.external.step import Step, Totals
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.operations.macro.base import Setting, setting_of
 from npu_device.trace.events import Kind, unit_code, unit_index
-from pyv_native.state import LATEST, Fields, StateError, inside, listed, shown
+from pyv_native.state import LATEST, Fields, StateError, inside, quote, sequence
 
 _OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
 """Fields of a step that a snapshot stores unchanged."""
@@ -65,7 +65,7 @@ class External:
         except BaseException:
             self.close()
             raise
-        self.adopted = self._adopted(config, len(units) == config.te.count)
+        self.adopted = self._adopt(config, len(units) == config.te.count)
         """Configuration with the array that the engines report, if all tensor engines are external."""
         self._setting: Setting = setting_of(self.adopted)
         self._steps: dict[int, Step] = {}
@@ -76,7 +76,7 @@ class External:
         self.on_failure: Callable[[str], None] | None = None
         """Callback for a fault of an engine, with a message of one line. The engine is not used any more."""
 
-    def _adopted(self, config: NpuConfig, all_external: bool) -> NpuConfig:
+    def _adopt(self, config: NpuConfig, all_external: bool) -> NpuConfig:
         if not all_external:
             return config
         offer = self.offer
@@ -120,7 +120,7 @@ class External:
 
     def begin(self, unit: int, cycle: int, command: Command, step: int, lanes: int) -> End | None:
         """Begin the tensor step with index `step` of a command on a unit. Return its end, or None if unknown."""
-        return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
+        return self._call_guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
 
     def grant_deadline(self, unit: int, stalled: int) -> int | None:
         """Return the core cycle from which more time can be granted to a unit, or None if it needs none."""
@@ -131,14 +131,14 @@ class External:
 
     def grant(self, unit: int) -> End | None:
         """Grant more time to a unit. Return the end of its step, or None if unknown."""
-        return self._guarded(unit, lambda: self._run(unit))
+        return self._call_guarded(unit, lambda: self._run(unit))
 
     @property
     def running(self) -> list[int]:
         """Units with a step whose end is unknown."""
         return [unit for unit, step in self._steps.items() if not step.ended]
 
-    def over(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet | None:
+    def end(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet | None:
         """Return the result of a command that has ended, or None if external engines have not computed it."""
         for key in [key for key in self._jobs if key[0] == command.number]:
             del self._jobs[key]
@@ -147,15 +147,15 @@ class External:
             return None
         return products.result(command, accumulators)
 
-    def remembered(self, read: Read) -> Read:
+    def cache_reads(self, read: Read) -> Read:
         """Return the reader for a starting command. It repeats the same bytes when the command ends."""
-        return read if self._options.check else Remembered(read)
+        return read if self._options.check else CachedReads(read)
 
     def reset(self) -> None:
         """Discard all running steps."""
         for unit, step in self._steps.items():
             if not step.ended:
-                self._guarded(unit, self._clients[unit].reset)
+                self._call_guarded(unit, self._clients[unit].reset)
         self._steps.clear()
         self._jobs.clear()
 
@@ -194,19 +194,19 @@ class External:
         if an engine rejects its state, StateError if the state is of other engines."""
         fields = Fields(state, "engine", "totals", "products", "units")
         if (name := fields.text("engine")) != self.offer.name:
-            raise StateError(f"is of {shown(name)}, and the engine is {shown(self.offer.name)}", "engine")
-        if (cannot := self.cannot_save) is not None:
-            raise StateError(f"{shown(cannot)} does not say that it can take a state", "engine")
+            raise StateError(f"is of {quote(name)}, and the engine is {quote(self.offer.name)}", "engine")
+        if (engine_name := self.cannot_save) is not None:
+            raise StateError(f"{quote(engine_name)} does not say that it can take a state", "engine")
         steps, cycles, *reads = fields.row("totals", *[(0, LATEST)] * 4)
         self._steps.clear()
         self._jobs.clear()
-        for index, item in enumerate(fields.listed("products")):
+        for index, item in enumerate(fields.sequence("products")):
             with inside("products", index):
-                number, content = listed(item, 2)
+                number, content = sequence(item, 2)
                 if type(number) is not int or number not in running:
-                    raise StateError(f"{shown(number)} is no command that runs")
-                running[number].products = content if type(content) is str else Products.restored(content, read)
-        for index, (unit, item) in enumerate(zip(self.units, fields.listed("units", len(self.units)), strict=True)):
+                    raise StateError(f"{quote(number)} is no command that runs")
+                running[number].products = content if type(content) is str else Products.restore(content, read)
+        for index, (unit, item) in enumerate(zip(self.units, fields.sequence("units", len(self.units)), strict=True)):
             with inside("units", index):
                 entry = Fields(item, "held", "step")
                 engine_state = entry.data("held")
@@ -250,7 +250,7 @@ class External:
 
     # -- internal ----------------------------------------------------------------------------------------------
 
-    def _guarded(self, unit: int, call: Callable[[], Any]) -> Any:
+    def _call_guarded(self, unit: int, call: Callable[[], Any]) -> Any:
         """Return the result of a call. Report a fault of the engine, which ends its step."""
         try:
             return call()

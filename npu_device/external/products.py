@@ -21,7 +21,7 @@ from npu_device.operations.kernels.elements import limits, wrap
 from npu_device.operations.macro.base import Setting
 from npu_device.operations.macro.product import ProductMacro
 from npu_device.operations.tile_form import SMALL_INTEGERS
-from pyv_native.state import WORD32, WORD64, Fields, data, inside, listed, row
+from pyv_native.state import WORD32, WORD64, Fields, data, inside, row, sequence
 
 Codes = NDArray[np.int8]
 
@@ -75,7 +75,7 @@ class Products:
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot: matrices, sums, and the remembered reads."""
         (groups, m, k), n = self.in0.shape, self.in1.shape[2]
-        contents = self._read.contents if isinstance(self._read, Remembered) else {}
+        contents = self._read.contents if isinstance(self._read, CachedReads) else {}
         return {
             "shape": [groups, m, n, k],
             "in0": self.in0.tobytes(),
@@ -86,7 +86,7 @@ class Products:
         }
 
     @classmethod
-    def restored(cls, state: Any, read: Read) -> "Products":
+    def restore(cls, state: Any, read: Read) -> "Products":
         """Restore products from their state. `read`: reader for other regions. Raise StateError."""
         fields = Fields(state, "shape", "in0", "in1", "zeros", "total", "read")
         groups, m, n, k = fields.row("shape", *[(1, WORD32)] * 4)
@@ -94,13 +94,13 @@ class Products:
         in0 = np.frombuffer(fields.data("in0", groups * m * k), np.int8).reshape(groups, m, k)
         in1 = np.frombuffer(fields.data("in1", groups * k * n), np.int8).reshape(groups, k, n)
         contents = {}
-        for index, item in enumerate(fields.listed("read")):
+        for index, item in enumerate(fields.sequence("read")):
             with inside("read", index):
-                bounds, content = listed(item, 2)
+                bounds, content = sequence(item, 2)
                 region = Region(*row(bounds, *[(0, WORD64)] * 4))
                 flat = np.frombuffer(data(content, region.payload), np.uint8)
                 contents[region] = flat.reshape(region.rows, region.row_bytes)
-        products = cls(in0, in1, (za, zb), Remembered(read, contents))
+        products = cls(in0, in1, (za, zb), CachedReads(read, contents))
         total = np.frombuffer(fields.data("total", products.total.nbytes), np.int32)
         products.total = total.reshape(products.total.shape).copy()
         return products
@@ -116,7 +116,7 @@ class Products:
         return gemm.finish_tile(command.descriptor, command.order.output, command.order.holds, total)
 
 
-class Remembered:
+class CachedReads:
     """Reader that returns the same bytes for repeated reads of a region."""
 
     def __init__(self, read: Read, contents: dict[Region, Bytes] | None = None) -> None:

@@ -38,7 +38,7 @@ from npu_device.trace.stream import EventStream
 from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
 from pyv_native.arena import STATUS
 from pyv_native.records import WORD, layout
-from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, listed, row
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -350,7 +350,7 @@ class Pipeline:
         self.loop.issue.submission_count = fields.integer("taken", 0, LATEST)
         self.loop.issue.tickets_ended = fields.integer("completed", 0, LATEST)
         with inside("submissions"):
-            self._load_submissions(fields.listed("submissions"))
+            self._load_submissions(fields.sequence("submissions"))
         with inside("numbers"):
             numbers = Fields(fields["numbers"], *_LIMITS)
         front = self.front
@@ -382,7 +382,7 @@ class Pipeline:
         last, ready, count = flight[-1].number if flight else 0, 0, self.loop.issue.submission_count
         for index, item in enumerate(items):
             with inside(index):
-                numbers, content = listed(item, 2)
+                numbers, content = sequence(item, 2)
                 values = dict(zip(_SUBMISSION, row(numbers, *_SUBMISSION.values()), strict=True))
                 tight = values["slot"] == TIGHT
                 if not last < values["number"] <= count:

@@ -29,7 +29,7 @@ from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import START
-from pyv_native.state import LATEST, WORD32, Fields, StateError, data, inside, integer, listed
+from pyv_native.state import LATEST, WORD32, Fields, StateError, data, inside, integer, sequence
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -153,7 +153,7 @@ class Execution:
         """Restore a state."""
         fields = Fields(state, "barriers", "sums", "accumulators", "commands", "freed", "engines")
         restored: list[InFlight] = []
-        for index, item in enumerate(fields.listed("commands")):
+        for index, item in enumerate(fields.sequence("commands")):
             with inside("commands", index):
                 restored.append(command_of(item, decoder, self.station.sums, self._memory, self._values))
                 if index and restored[index].command.number <= restored[index - 1].command.number:
@@ -162,7 +162,7 @@ class Execution:
         self.machine.reset()
         station.reset()
         fields.load("sums", station.sums)
-        self._load_accumulators(fields.listed("accumulators"))
+        self._load_accumulators(fields.sequence("accumulators"))
         with inside("barriers"):
             station.load_barriers(fields["barriers"])
         self._load_commands(restored)
@@ -208,7 +208,7 @@ class Execution:
         content = self._accumulators.content
         for index, item in enumerate(items):
             with inside("accumulators", index):
-                begin, values = listed(item, 2)
+                begin, values = sequence(item, 2)
                 begin, values = integer(begin, 0, len(content)), data(values)
                 if begin + len(values) > len(content):
                     raise StateError(f"must be in the first {len(content)} bytes")
@@ -314,7 +314,7 @@ class Execution:
                 if accesses := command.macro.kv_accesses:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
-                read = self._results.read if self._external is None else self._external.remembered(self._results.read)
+                read = self._results.read if self._external is None else self._external.cache_reads(self._results.read)
                 command.result = detach(compute(command, read, self._accumulators))
                 if self._external is not None:
                     command.products = self._external.products(command, read)
@@ -345,7 +345,7 @@ class Execution:
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
-            outputs = self._external.over(command, self._accumulators)
+            outputs = self._external.end(command, self._accumulators)
             command.result = command.result if outputs is None else detach(outputs)
         result = command.result
         if result is not None:

@@ -20,7 +20,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.state import ENDED, RUNNING, SCOPES, STREAMS, WAITING
 from npu_device.reservation.sums import Accumulators
 from npu_device.reservation.tickets import MODULUS
-from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, quote, row, sequence
 
 STAGES = "waiting", "running", "ended"
 """Names of WAITING, RUNNING and ENDED."""
@@ -97,12 +97,12 @@ def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory,
         raise StateError(f"{command.status_address:#x} is not in memory", "status_address")
     name = fields.text("stage")
     if name not in STAGES:
-        raise StateError(f"{shown(name)} is none", "stage")
+        raise StateError(f"{quote(name)} is none", "stage")
     stage = STAGES.index(name)
     if fields["position"] is not None:
         _load_position(command, fields.integer("position", 0, WORD32), stage, memory)
     if fields["failure"] is not None:
-        _load_failure(command, fields.listed("failure", 2), stage)
+        _load_failure(command, fields.sequence("failure", 2), stage)
     writes = _load_results(command, fields, stage, memory, values)
     entry = EntryState(stage, accepted, hazards_clear, barriers_clear, fields.integers("epochs", 0, LATEST, SCOPES))
     return InFlight(command, entry, writes if stage == ENDED else None)
@@ -143,9 +143,9 @@ def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, 
     if not values or stage == WAITING:
         raise StateError("there is none yet", "writes")
     outputs = []
-    for index, item in enumerate(fields.listed("writes")):
+    for index, item in enumerate(fields.sequence("writes")):
         with inside("writes", index):
-            bounds, content = listed(item, 2)
+            bounds, content = sequence(item, 2)
             size = (1, WORD32)
             region = Region(*row(bounds, (0, WORD64), size, size, size))
             if region.end > WORD64 or not memory.holds(region.address, region.end - region.address):

@@ -23,7 +23,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.limits import POOL_KEY
 from npu_device.trace.events import Kind, Role, What, unit_code
 from npu_device.trace.stream import EventStream
-from pyv_native.state import LATEST, Fields, StateError, inside, listed
+from pyv_native.state import LATEST, Fields, StateError, inside, sequence
 
 TABLES = tuple(table.name.lower() for table in PageTable)
 UNIT = unit_code(Kind.KV_MMU, 0)
@@ -221,9 +221,9 @@ class Mmu:
         self._next_page = fields.integer("fresh", 0, self._pool)
         self._free = sorted(fields.integers("free", 0, LATEST))
         starts = set[int]()
-        for index, item in enumerate(fields.listed("streams")):
+        for index, item in enumerate(fields.sequence("streams")):
             with inside("streams", index):
-                start, table, pages = listed(item, 3)
+                start, table, pages = sequence(item, 3)
                 if type(start) is not int or start in starts or table not in range(len(TABLES)):
                     raise StateError("is no stream")
                 starts.add(start)
@@ -232,9 +232,9 @@ class Mmu:
                 if not all(0 <= page < self._next_page for page in pages):
                     raise StateError("a page belongs to two streams, or to none")
                 self._tables[table][start] = array("q", pages)
-        for index, item in enumerate(fields.listed("passed")):
+        for index, item in enumerate(fields.sequence("passed")):
             with inside("passed", index):
-                start, count = listed(item, 2)
+                start, count = sequence(item, 2)
                 if type(start) is not int or start in self._passed or type(count) is not int or not 0 < count <= LATEST:
                     raise StateError("is no count of pages of a stream")
                 self._passed[start] = count

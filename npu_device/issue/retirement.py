@@ -14,7 +14,7 @@ from npu_device.reservation.tickets import IN_FLIGHT, MODULUS, enter_ticket, res
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_native.records import WORD, layout
-from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, listed, row
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row, sequence
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command
@@ -90,9 +90,9 @@ class Completion:
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "log")
         entries = []
-        for index, item in enumerate(fields.listed("log")):
+        for index, item in enumerate(fields.sequence("log")):
             with inside("log", index):
-                *numbers, reason = listed(item, 6)
+                *numbers, reason = sequence(item, 6)
                 cycle, ticket, code, number, opcode = row(
                     numbers, (0, LATEST), (0, MODULUS - 1), (1, max(TicketError)), (1, LATEST), (0, UNKNOWN)
                 )

@@ -36,7 +36,7 @@ from npu_device.reservation.state import (
 from npu_device.reservation.sums import Accumulators
 from pyv_native.emitter import Definition
 from pyv_native.records import WORD, layout
-from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
+from pyv_native.state import WORD32, StateError, inside, integer, rows, sequence
 
 MAX_WINDOW = 1 << 32
 MAX_PIECES = 1 << 14
@@ -262,9 +262,9 @@ class Station:
     def load_barriers(self, state: Any) -> None:
         """Restore the value of `barriers`. No command may be in flight."""
         buffer, indices = self.buffer, _domain_indices(self._config.clusters)
-        for index, epochs in zip(indices, listed(state, len(indices)), strict=True):
+        for index, epochs in zip(indices, sequence(state, len(indices)), strict=True):
             with inside(indices.index(index)):
-                if not listed(epochs):
+                if not sequence(epochs):
                     raise StateError("there is no epoch")
                 for position, item in enumerate(epochs):
                     with inside(position):

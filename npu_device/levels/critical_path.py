@@ -153,8 +153,8 @@ class CriticalPath:
         for piece, after in zip(index.tolist(), plan.after.tolist(), strict=True):
             cost = costs[piece]
             reads = cost.kind is Kind.DMA and not cost.write
-            over = released if reads else done
-            begin = max([start, *(over[before] for before in after if before != NONE)])
+            ends = released if reads else done
+            begin = max([start, *(ends[predecessor] for predecessor in after if predecessor != NONE)])
             cycles = cost.cached_duration if cost.kind is Kind.DMA else cost.duration
             if cost.kind is Kind.TE:
                 cycles += once

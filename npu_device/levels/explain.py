@@ -233,7 +233,7 @@ class _Walk:
 
     def _walk(self, at: int) -> None:
         ticket = self._done_at[at][-1]
-        step = self._before(at, self._last_of.get(ticket))
+        step = self._predecessor(at, self._last_of.get(ticket))
         after: _Step | None = None
         while at > 0:
             if step is None:  # no step ended in this cycle
@@ -245,10 +245,10 @@ class _Walk:
             unit_busy = after is not None and after.unit == step.unit
             self._spend(step, unit_busy)
             at, ticket, after = step.begin, step.ticket, step
-            waited = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
-            self._charge(ticket, Blocker.BARRIER, waited)
-            at -= waited
-            step = self._before(at, step)
+            barrier_cycles = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
+            self._charge(ticket, Blocker.BARRIER, barrier_cycles)
+            at -= barrier_cycles
+            step = self._predecessor(at, step)
 
     def _idle(self, at: int, low: int, ticket: int) -> None:
         """Charge the idle cycles of the chain from `low` to `at`; those of the core's work go to CORE."""
@@ -281,7 +281,7 @@ class _Walk:
         draining = any(unit_kind(step.unit) == Kind.TE for step in self._ending[low])
         return Blocker.FILL_DRAIN if draining and self._product.drain else Blocker.DEPENDENCY
 
-    def _before(self, at: int, step: _Step | None) -> _Step | None:
+    def _predecessor(self, at: int, step: _Step | None) -> _Step | None:
         """Return a step that ended in cycle `at`, preferably of the same command, else on the same unit; None without
         any."""
         ending = [other for other in self._ending.get(at, ()) if other.begin < at]

@@ -18,7 +18,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Residence
 from npu_device.abi.opcodes import LoopOrder
 from npu_device.cost.plan import NONE, Column
-from npu_device.cost.sequencer import side_by_side
+from npu_device.cost.sequencer import interleave_lanes
 from npu_device.operations.checks import DescriptorError
 
 ORDER_MASK = 0xF
@@ -180,7 +180,7 @@ def moves(key: Column, lane: Column) -> Moves:
 
 def resident(key: Column, period: Column, lane: Column, phase: Column | None, copies: int, common: bool) -> Moves:
     """Move an operand that stays in its `copies` buffers while its block does."""
-    order = side_by_side(lane, phase)
+    order = interleave_lanes(lane, phase)
     owner = np.zeros_like(lane) if common else lane
     _, first, load = np.unique(_numbered([period, key, owner])[order], return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))

@@ -12,7 +12,7 @@ from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.reservation import accumulators
 from npu_device.reservation.buffer import IssueBuffer, linked, list_buffer
 from npu_device.reservation.state import UNUSED, Span
-from pyv_native.state import LATEST, WORD32, StateError, inside, listed, rows
+from pyv_native.state import LATEST, WORD32, StateError, inside, rows, sequence
 
 
 class Accumulators:
@@ -107,7 +107,7 @@ class Accumulators:
     def load_state(self, state: Any) -> None:
         """Restore the value of `state`, after a reset. Raise StateError."""
         buffer, limit, shapes = self._buffer, max(1, self._size), dict[tuple[int, int], object]()
-        for index, item in enumerate(listed(state, self._clusters * self._engines)):
+        for index, item in enumerate(sequence(state, self._clusters * self._engines)):
             with inside(index):
                 parts = rows(item, (1, limit), (UNUSED, LATEST), (0, limit), (0, limit), (0, 1))
                 sizes: Counter[tuple[int, ...]] = Counter()

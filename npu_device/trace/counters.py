@@ -175,7 +175,7 @@ class Counters:
             setattr(counts, name, value)
         counts.cycle = fields.integer("cycle", 0, LATEST)
         counts.channels.fill(fields.integers("channels", 0, LATEST, len(counts.channels)))
-        rows = fields.listed("units", len(self._records))
+        rows = fields.sequence("units", len(self._records))
         for (code, count), values in zip(self._records.items(), rows, strict=True):
             with inside("units", code):
                 for name, value in zip(_UNIT, integers(values, 0, LATEST, len(_UNIT)), strict=True):

@@ -243,7 +243,7 @@ class Clock:
         fields = Fields(state, "now", "posted")
         cycle, word = (0, LATEST), (0, WORD32)
         now, stores, last = fields.integer("now", *cycle), [], 0
-        items = fields.listed("posted")
+        items = fields.sequence("posted")
         if len(items) > len(self.machine.stores):
             raise StateError(f"{len(items)} stores: at most {len(self.machine.stores)} are on their way", "posted")
         for index_of_store, item in enumerate(items):

@@ -186,7 +186,7 @@ class HostFolder:
         """Restore a state; return the files by number. The folder may have changed since. StateError if it
         is invalid."""
         fields = Fields(state, "files", "names", "changed")
-        files = [self._new_file(data(content)) for content in fields.listed("files")]
+        files = [self._new_file(data(content)) for content in fields.sequence("files")]
         names = fields["names"]
         if type(names) is not dict:
             raise StateError("is no dict", "names")
@@ -200,7 +200,7 @@ class HostFolder:
                 if not is_path or (file_id is not None and not (type(file_id) is int and 0 <= file_id < len(files))):
                     raise StateError("is no name of a file in the folder")
                 by_path[path] = None if file_id is None else files[file_id]
-        changed = fields.listed("changed")
+        changed = fields.sequence("changed")
         if not all(type(path) is str and path in by_path for path in changed):
             raise StateError("names a file that is not known", "changed")
         for path, original in self._originals.items():

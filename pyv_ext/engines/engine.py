@@ -23,7 +23,7 @@ from pyv_ext.machine.slots import CYCLE, GUARDED, INSTRET, MIE, MIP, PC, word_of
 from pyv_ext.machine.state import LogKind
 from pyv_ext.machine.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.timing import CoreTiming
-from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, quote
 
 _WORD = 4
 """Maximum bytes of an instruction."""
@@ -474,7 +474,7 @@ class Engine:
             if fields["stop"] is not None:
                 stop = Fields(fields["stop"], "reason", "code", "text")
                 if stop["reason"] not in list(StopReason):
-                    raise StateError(f"{shown(stop['reason'])} is no reason", "reason")
+                    raise StateError(f"{quote(stop['reason'])} is no reason", "reason")
                 reason, code = StopReason(stop.text("reason")), stop.optional("code", -LATEST, LATEST)
                 self.stopping = Stop(reason, code, stop.text("text"))
         with inside("ahead"):

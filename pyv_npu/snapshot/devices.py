@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyv_ext.protocols import CustomInstruction, Device
-from pyv_native.state import StateError, Stateful, data, inside, listed, shown
+from pyv_native.state import StateError, Stateful, data, inside, quote, sequence
 from pyv_npu.errors import UsageError
 
 CONSTANTS = (CustomInstruction, Fraction, range, re.Pattern, struct.Struct, np.dtype)
@@ -112,7 +112,7 @@ class _ByAttributes:
 
     def load_state(self, state: Any) -> None:
         if type(state) is not dict:
-            raise StateError(f"{shown(state)} is no dict")
+            raise StateError(f"{quote(state)} is no dict")
         own_state = self._attribute_values()
         for name in own_state.keys() - state.keys():
             delattr(self._owner, name)
@@ -126,7 +126,7 @@ class _ByAttributes:
                 if type(item) is list and item[:1] == ["part"]:
                     if not _has_protocol(current):
                         raise StateError("has no load_state()")
-                    _ByProtocol(current, name).load_state(listed(item, 2)[1])
+                    _ByProtocol(current, name).load_state(sequence(item, 2)[1])
                     continue
                 restored = decode(item)
                 if type(current) is not type(restored) or not _fill(current, restored):
@@ -210,7 +210,7 @@ def decode(state: Any) -> Any:
     if type(state) in PLAIN:
         return state
     try:
-        name, *rest = listed(state)
+        name, *rest = sequence(state)
         if name == "enum":
             return _class_of(rest[0], lambda cls: issubclass(cls, Enum))(decode(rest[1]))
         if name == "named":
@@ -231,7 +231,7 @@ def decode(state: Any) -> Any:
     except StateError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError):
-        raise StateError(f"{shown(state)} is no value") from None
+        raise StateError(f"{quote(state)} is no value") from None
 
 
 def _class_name(cls: type) -> str:
@@ -245,7 +245,7 @@ def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
     for step in path.split("."):
         value = getattr(value, "__dict__", {}).get(step)
     if not isinstance(value, type) or value.__module__ != module or not fits(value):
-        raise StateError(f"{shown(name)} is no class of a value")
+        raise StateError(f"{quote(name)} is no class of a value")
     return value
 
 

@@ -19,7 +19,7 @@ from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
 from pyv_native.files import MAX_DATA, check_input
 from pyv_native.spool import Segments, Spool
-from pyv_native.state import LATEST, Fields, StateError, inside, integers, shown
+from pyv_native.state import LATEST, Fields, StateError, inside, integers, quote
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 
@@ -112,15 +112,15 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
     header = _from_json(_member(archive, _HEADER, MOST_TEXT))
     file_format = header.get("format") if type(header) is dict else None
     if file_format != FORMAT:
-        raise BadInputError(f"snapshot: format {shown(file_format)}, this version reads format {FORMAT}; take it again")
+        raise BadInputError(f"snapshot: format {quote(file_format)}, this version reads format {FORMAT}; take it again")
     fields = Fields(header, "format", "version", "cycle", "identity", "pages", "events", "flushed", "pending")
     if fields["version"] != version():
         raise BadInputError(
-            f"snapshot: taken by version {shown(fields['version'])}, this is version {version()}; take it again"
+            f"snapshot: taken by version {quote(fields['version'])}, this is version {version()}; take it again"
         )
     for name in ("identity", "pages"):
         if type(fields[name]) is not dict:
-            raise StateError(f"{shown(fields[name])} is no dict", name)
+            raise StateError(f"{quote(fields[name])} is no dict", name)
     pages, count = {}, 0
     for name in fields["pages"]:
         with inside("pages", name):
@@ -133,7 +133,7 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
             pages[name] = memory.split(numbers, _member(archive, f"memory/{name}", PAGE * len(numbers), exact=True))
     state = _from_json(_member(archive, _STATE, MOST_TEXT))
     if type(state) is not dict:
-        raise StateError(f"{shown(state)} is no dict", _STATE)
+        raise StateError(f"{quote(state)} is no dict", _STATE)
     return Snapshot(fields.integer("cycle", 0, LATEST), fields["identity"], state, pages, _events(archive, fields))
 
 

@@ -167,7 +167,7 @@ class Sequential:
         self.put(d.out_addr, self._product(a, b.T if d.in1_nk else b), d.type_out, e.ldo)
 
     def _conv2d_t_macro(self, d: Descriptor, e: Extended) -> None:
-        w = e.own(Opcode.CONV2D_T)
+        w = e.words(Opcode.CONV2D_T)
         image = self.get(d.in0_addr, w["h"] * w["w"], w["cin"], d.type_in0).reshape(w["h"], w["w"], -1)
         kernel = self.get(d.in1_addr, w["kh"] * w["kw"] * w["cin"], w["cout"], d.type_in1)
         made = []
@@ -216,7 +216,7 @@ class Sequential:
         self._pooled(d, taps | {"h": d.tile_m, "w": d.tile_n, "dh": 1, "dw": 1}, "", d.tile_k)
 
     def _pool_macro(self, d: Descriptor, e: Extended) -> None:
-        w = e.own(Opcode.POOL)
+        w = e.words(Opcode.POOL)
         self._pooled(d, w, "pool_", w["channels"])
 
     def _eltwise(self, d: Descriptor) -> None:
@@ -282,7 +282,7 @@ class Sequential:
         return fitted(made, kind)
 
     def _eltwise_macro(self, d: Descriptor, e: Extended) -> None:
-        w = e.own(Opcode.ELTWISE)
+        w = e.words(Opcode.ELTWISE)
         shape = {0: (e.m, e.n), 1: (1, e.n), 2: (e.m, 1), 3: (1, 1)}
         a = self.get(d.in0_addr, *shape[w["broadcast0"]], d.type_in0)
         b = self.get(d.in1_addr, *shape[w["broadcast1"]], d.type_in1)
@@ -349,7 +349,7 @@ class Sequential:
         self.put(d.out_addr, self._reduced(d, x), d.type_out)
 
     def _copy_macro(self, d: Descriptor, e: Extended) -> None:
-        w = e.own(Opcode.COPY)
+        w = e.words(Opcode.COPY)
         size = row_bytes(1, d.type_in0)
         steps = list(np.ndindex(max(1, e.m), max(1, e.n), max(1, e.k), max(1, w["dim3"])))
 
@@ -399,7 +399,7 @@ class Sequential:
         return int(self.get(address, 1, 1, T.INT32)[0, 0]) & 0xFFFF_FFFF if address else 0
 
     def _rope_macro(self, d: Descriptor, e: Extended) -> bool | None:
-        w = e.own(Opcode.ROPE)
+        w = e.words(Opcode.ROPE)
         t = self._position(w["rope_pos_addr"])
         if t + e.m > w["rope_t_max"]:
             return False
@@ -431,7 +431,7 @@ class Sequential:
         self.put(d.out_addr, made, d.type_kv)
 
     def _kv_append_macro(self, d: Descriptor, e: Extended) -> bool | None:
-        w = e.own(Opcode.KV_APPEND)
+        w = e.words(Opcode.KV_APPEND)
         heads, dim, t_max, tokens = w["kv_heads"], w["head_dim"], w["t_max"], w["q_len"]
         t = self._position(w["pos_addr"])
         if t + tokens > t_max:
@@ -446,7 +446,7 @@ class Sequential:
         return None
 
     def _kv_read_macro(self, d: Descriptor, e: Extended) -> None:
-        w = e.own(Opcode.KV_READ)
+        w = e.words(Opcode.KV_READ)
         rows = self._cached(d.in0_addr, w, w["kv_len"], d.type_kv)
         self.put(d.out_addr, np.concatenate(rows, axis=1), d.type_out)
 
@@ -463,7 +463,7 @@ class Sequential:
 
     def _decoded(self, d: Descriptor, e: Extended, t: int) -> list[list[Array]] | None:
         """Keys and values by head, those of the queries' own tokens appended before where the command says so."""
-        w = e.own(Opcode.ATTN_T)
+        w = e.words(Opcode.ATTN_T)
         width, before, sides = w["kv_heads"] * w["head_dim"], self.memories, []
         self.memories = {base: data.copy() for base, data in before.items()}
         for side, (address, at) in enumerate(((d.in1_addr, 0), (e.in2, w["new_step"]))):
@@ -481,7 +481,7 @@ class Sequential:
         return [tokens.read(t + w["q_len"], how) for tokens, how in sides]
 
     def _attn_t_macro(self, d: Descriptor, e: Extended) -> bool | None:
-        w = e.own(Opcode.ATTN_T)
+        w = e.words(Opcode.ATTN_T)
         heads, dim, queries = w["heads"], w["head_dim"], w["q_len"]
         t = self._position(w["pos_addr"])
         if t + queries > w["t_max"]:

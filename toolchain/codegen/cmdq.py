@@ -100,5 +100,5 @@ def _words(block: Extended, opcode: Opcode) -> dict[str, Any]:
     words: dict[str, Any] = {name: value for name, value in block._asdict().items() if name not in _WORDS and value}
     if any(block.zero_point):
         words["zero_point"] = list(block.zero_point)
-    per_op = {name: list(value) if isinstance(value, tuple) else value for name, value in block.own(opcode).items()}
+    per_op = {name: list(value) if isinstance(value, tuple) else value for name, value in block.words(opcode).items()}
     return words | ({"own": per_op} if any(block.per_op) else {})

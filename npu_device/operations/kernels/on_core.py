@@ -23,7 +23,7 @@ class KernelResult(NamedTuple):
 
 def run(memory: Memory, descriptor: Descriptor, block: Extended) -> None:
     """Execute a CORE command, with its operands in `memory`."""
-    words, kernel = block.own(Opcode.CORE), Kernel(descriptor.function)
+    words, kernel = block.words(Opcode.CORE), Kernel(descriptor.function)
     places = (descriptor.in0_addr, descriptor.type_in0), (descriptor.in1_addr, descriptor.type_in1)
     shapes = operand_shapes(kernel, words["core_words"])
     operands = [_read(memory, *place, shape) for place, shape in zip(places, shapes, strict=False)]

@@ -361,7 +361,7 @@ class AttentionMacro(Macro):
 
 def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMacro:
     """Decode ATTN_T. DescriptorError when types, shapes, strides, the cache or the workspace are wrong."""
-    words = block.own(Opcode.ATTN_T)
+    words = block.words(Opcode.ATTN_T)
     kind = element_type(d, "type_in0", FLOATS)
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, DataType.ENCODED))
     kind_out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind)))
@@ -438,7 +438,7 @@ def _new_rows(
     queries: int,
 ) -> tuple[Matrix, Matrix] | None:  # fmt: skip
     """Return keys and values of the queries' own tokens if the command appends them. DescriptorError."""
-    words = block.own(Opcode.ATTN_T)
+    words = block.words(Opcode.ATTN_T)
     cache = caches[0]
     if not words["attn_flags"] & _APPEND:
         unused_type(d, "type_in1")

@@ -51,7 +51,7 @@ def looked_up(vectors: Values, codes: Values) -> Values:
 
 def decode_codebooks(d: Descriptor, block: Extended, site: Site, in1: Matrix) -> Codebooks | None:
     """Decode the codebooks of in1; None for weights of another type. DescriptorError: they are invalid."""
-    address = block.own(Opcode(d.opcode))["codebook"]
+    address = block.words(Opcode(d.opcode))["codebook"]
     if in1.kind is not DataType.VQ8:
         unused_word(d, "param0")
         if address:

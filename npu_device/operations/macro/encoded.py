@@ -200,7 +200,7 @@ class Transfers:
         place = row * cache.t_max + tokens.coded, tokens.coded_count, column * cache.head_dim, width
         tiles = self._tiles(self._of, matrix, place, moved)
         inside = ENGINE_BYTES if codec.tail and self._write else 0
-        return tiles.stream(role, self._aux, write=self._write, early=early, passes=codec.passes, inside=inside)
+        return tiles.stream(role, self._aux, write=self._write, early=early, passes=codec.passes, max_bytes=inside)
 
     def uncoded(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
         """Return entries, metadata and tail of the tiles `moves`, with the first head of each row."""
@@ -217,7 +217,7 @@ class Transfers:
         zero = np.zeros_like(self._of.lane)
         matrix = make_matrix(region.address, 1, region.payload, DataType.UINT8)
         tiles = self._tiles(self._of, matrix, (zero, zero + 1, zero, zero + region.payload), moves[:1])
-        return tiles.stream(Role.WEIGHT, Opcode.LOAD, inside=ENGINE_BYTES)
+        return tiles.stream(Role.WEIGHT, Opcode.LOAD, max_bytes=ENGINE_BYTES)
 
     def pending(self, first: int, count: int, head: Column, moves: Column) -> tuple[Stream, ...]:
         """Return the tokens of the tail that the engine reads back to encode them."""
@@ -227,7 +227,7 @@ class Transfers:
         tokens = Tokens(head, column, np.zeros_like(head), column, np.full_like(head, count))
         read = Transfers(self._of, self._name, self._slots, self._cache, self._lengths, self._word, write=False)
         tails = read._tail(tokens, moves)
-        return tuple(part for tiles in tails for part in tiles.stream(Role.KV, Opcode.KV_READ, inside=ENGINE_BYTES))
+        return tuple(part for tiles in tails for part in tiles.stream(Role.KV, Opcode.KV_READ, max_bytes=ENGINE_BYTES))
 
     def _columns(self, head: Column) -> tuple[Column, Column]:
         return np.zeros_like(head), np.full_like(head, self._cache.head_dim)

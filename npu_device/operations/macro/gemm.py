@@ -109,7 +109,7 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         tile_size(d, "tile_n", n, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
     )
-    words = block.own(Opcode.GEMM_T)
+    words = block.words(Opcode.GEMM_T)
     if words["block_reserved"]:
         raise DescriptorError(TicketError.RESERVED, f"block_reserved {words['block_reserved']}: must be 0")
     loops = decode_loops(block.loop_order, (words["block_m"], words["block_n"], words["block_k"]), tile, (m, n, k))

@@ -333,7 +333,7 @@ class KvMacro(Macro):
 def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     """Decode KV_APPEND or KV_READ. DescriptorError when types, shapes, strides or the cache are wrong."""
     append = d.opcode == Opcode.KV_APPEND
-    words = block.own(Opcode(d.opcode))
+    words = block.words(Opcode(d.opcode))
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, *((DataType.ENCODED,) if append else ())))
     other = () if kind_kv is DataType.ENCODED else (kind_kv,)
     kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, *other)))

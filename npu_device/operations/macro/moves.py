@@ -168,7 +168,7 @@ def _far(part: Lattice) -> int:
 
 def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
     """Decode COPY. DescriptorError when the type, the strides or the workspace are wrong."""
-    words = block.own(Opcode.COPY)
+    words = block.words(Opcode.COPY)
     kind = element_type(d, "type_in0", TYPES)
     if BITS[kind] < 8:
         raise DescriptorError(TicketError.DATA_TYPE, f"type_in0 {kind.name}: COPY moves whole bytes, use INT8 for rows")

@@ -19,7 +19,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.cost.sequencer import Nest, Slots, Stream, latest, side_by_side
+from npu_device.cost.sequencer import Nest, Slots, Stream, interleave_lanes, latest
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
@@ -170,7 +170,7 @@ class Parted(NamedTuple):
 
     def step_rows(self) -> Product:
         """Return the rows of steps on tensor engines, in the order of the plan."""
-        return self.nest.reordered(side_by_side(self.of.lane, self.movement.phase))
+        return self.nest.reordered(interleave_lanes(self.of.lane, self.movement.phase))
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +314,7 @@ class ProductMacro(Macro):
         begins = ends if movement.open_sums else np.flatnonzero(nest.first)
         tile_of_part = parts.tile if parts.split else None
         steps = Nest(
-            of.lane, reads, writes, computed, outputs=begins, whole=tile_of_part, parts=parts.max_across,
+            of.lane, reads, writes, computed, outputs=begins, tile_of_part=tile_of_part, parts=parts.max_across,
             phase=movement.phase,
         )  # fmt: skip
         return setting.sequence(steps, d)

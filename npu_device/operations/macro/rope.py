@@ -87,7 +87,7 @@ class RopeMacro(Macro):
 
 def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     """Decode ROPE. DescriptorError when types, shapes, tables or the workspace are wrong."""
-    words = block.own(Opcode.ROPE)
+    words = block.words(Opcode.ROPE)
     kind = element_type(d, "type_in0", FLOATS)
     table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
     kind_out = element_type(d, "type_out", (kind,))

@@ -79,7 +79,7 @@ class Tiles:
 
     def stream(
         self, role: Role, aux: int, write: bool = False, late: bool = False, table: bool = False,
-        early: bool = False, passes: int = 2, inside: int = 0,
+        early: bool = False, passes: int = 2, max_bytes: int = 0,
     ) -> tuple[Stream, ...]:  # fmt: skip
         """Return the moves; none for a matrix in the scratchpad, or that no tile uses. `aux`: opcode, for events."""
         if self.slots is None or not len(self.moves):
@@ -89,7 +89,7 @@ class Tiles:
             Stream(
                 role, int(aux), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
                 self._stride, self.slots.turns(self._owner), write, late, self.shared, self._expansion,
-                table, self.alignment, early, passes, inside, self.last_uses, self.source if self.common else None,
+                table, self.alignment, early, passes, max_bytes, self.last_uses, self.source if self.common else None,
             ),
         )  # fmt: skip
 

@@ -146,7 +146,7 @@ def _source(name: str, address: int, block: Extended, kind: DataType, shape: int
 
 
 def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
-    words = block.own(Opcode.ELTWISE)
+    words = block.words(Opcode.ELTWISE)
     function = Eltwise(d.function)
     unused_type(d, "type_kv")
     unused_word(d, "param0", "tile_k")

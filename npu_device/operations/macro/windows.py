@@ -190,7 +190,7 @@ def window_shape(words: dict[str, Any], prefix: str = "") -> Windows:
 
 def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     """Decode CONV2D_T. DescriptorError when types, shapes, strides or the workspace are wrong."""
-    words = block.own(Opcode.CONV2D_T)
+    words = block.words(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
     shape = window_shape(words)
     dimensions(words, "cin", "cout", "groups")
@@ -284,7 +284,7 @@ class PoolMacro(Macro):
 
 def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     """Decode POOL. DescriptorError when types, shapes, strides or the workspace are wrong."""
-    words = block.own(Opcode.POOL)
+    words = block.words(Opcode.POOL)
     kind = element_type(d, "type_in0", TYPES if d.function == Pool.MAX else FLOATS)
     element_type(d, "type_out", (kind,))
     unused_type(d, "type_in1", "type_kv")

@@ -79,7 +79,7 @@ def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> Non
             assert by_ticket[ticket] == d.tile_m * d.tile_k
         elif d.opcode == Opcode.ATTN_T:
             assert block is not None
-            own = block.own(Opcode.ATTN_T)
+            own = block.words(Opcode.ATTN_T)
             rows = 2 * own["q_len"] * own["heads"] * own["head_dim"]
             kv = 2 * own["kv_len"] * own["kv_heads"] * own["head_dim"]
             blocks = -(-own["q_len"] * own["heads"] // own["kv_heads"] // d.tile_m)

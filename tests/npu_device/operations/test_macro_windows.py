@@ -144,7 +144,7 @@ def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int
 
 def test_a_tile_that_ends_within_a_group_is_a_shape_error() -> None:
     rig, d, made, _ = residual_block()
-    own = made.own(Opcode.CONV2D_T) | {"groups": 4}
+    own = made.words(Opcode.CONV2D_T) | {"groups": 4}
     ticket = rig.submit(rig.macro(d.with_(tile_n=3, type_out=T.INT32), block(Opcode.CONV2D_T, own)))
     rig.idle()
     assert rig.status(ticket) & 0xFF == 4
@@ -153,7 +153,7 @@ def test_a_tile_that_ends_within_a_group_is_a_shape_error() -> None:
 
 def test_a_window_that_does_not_fit_is_a_shape_error() -> None:
     rig, d, made, _ = residual_block()
-    own = made.own(Opcode.CONV2D_T) | {"kh": 12}
+    own = made.words(Opcode.CONV2D_T) | {"kh": 12}
     ticket = rig.submit(rig.macro(d, block(Opcode.CONV2D_T, own)))
     rig.idle()
     assert rig.status(ticket) & 0xFF == 4

@@ -86,7 +86,7 @@ def _data(index: int, command: Command) -> Iterator[Operation]:
     values = command.descriptor._asdict()
     if command.block is not None:
         block = command.block._asdict()
-        per_op = command.block.own(opcode)
+        per_op = command.block.words(opcode)
         del block["per_op"]
         named = {"sym_name": f"block{index}", "operation": opcode.name}
         yield dialect.ExtendedOp.create(attributes=_attributes(named, {**block, **per_op}))
