@@ -1,4 +1,4 @@
-"""A command: what a valid descriptor asks for, and how far the device is with it."""
+"""Command: the request of a valid descriptor, and its progress in the device."""
 
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ ACCUMULATORS_BASE = 1 << 62
 
 
 SUM_BYTES = 4
-"""Of one element: int32 or fp32."""
+"""Bytes of an element: int32 or fp32."""
 
 
 class Sum(NamedTuple):
@@ -59,7 +59,7 @@ class Order(NamedTuple):
     """Without status and ticket."""
     opcode: Opcode
     kind: Kind | None
-    """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
+    """Type of unit that executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
     BARRIER, CORE)."""
     inputs: tuple[Matrix, ...] = ()
     output: Matrix | None = None
@@ -104,16 +104,16 @@ _TILE_FORMS = [(opcode, operation.kind, operation.forms) for opcode, operation i
 
 
 class Command:
-    """Made by `decode.Decoder`; the device fills in ticket and number and everything below them.
+    """Command from `decode.Decoder`; the device fills in ticket and number and everything below them.
 
-    What most commands leave as it is stands in the class.
+    Defaults that most commands keep are class attributes.
     """
 
     ticket: int = 0
     number: int = 0
     """Acceptance number: the age. Smaller is older."""
     status_address: int | None = None
-    """Where the status word goes, if it is written back."""
+    """Address of the status word, if it is written back."""
     affinity: int = 0
     """Index of the unit + 1 within its cluster; 0: any."""
     accumulator_regions: tuple[Region, ...] = ()
@@ -124,7 +124,7 @@ class Command:
     piece: int = 0
     """Tile command: offset of the work of its step."""
     unit_class: UnitClass | None = None
-    """Which units may execute it."""
+    """Class of the units that may execute it."""
     unit: int = FRONTEND
     """Code of the unit that executes it."""
     result: WriteSet | None = None
@@ -139,13 +139,13 @@ class Command:
         self.opcode = order.opcode
         self.kind = order.kind
         self.macro = order.macro
-        """Once it has started, with what was known then."""
+        """From its start on, with the values of that cycle."""
         self.stream = stream
         self.prio = prio
 
     def reads(self) -> tuple[Region, ...]:
-        """Memory, and sums in accumulators, that it reads when it starts. What it also writes need not be
-        here: a writer waits for readers and writers."""
+        """Return memory and sums in accumulators that it reads when it starts. Regions that it also writes may be
+        missing: a writer waits for readers and writers."""
         if self.macro is None:
             regions = self.order.reads
         else:
@@ -153,7 +153,7 @@ class Command:
         return regions + self.accumulator_regions if self.descriptor.accumulate else regions
 
     def writes(self) -> tuple[Region, ...]:
-        """Memory, and sums in accumulators, that it changes."""
+        """Return memory and sums in accumulators that it changes."""
         order = self.order
         if self.macro is None:
             return self.accumulator_regions if order.holds else order.writes
@@ -163,7 +163,7 @@ class Command:
         return tuple(operand.region for operand in self.macro.operands if operand.written) + workspace
 
     def operands(self) -> bytes:
-        """Words of all that it reads and writes."""
+        """Return the words of all regions that it reads and writes."""
         return operand_words(self.reads(), self.writes())
 
 
@@ -171,7 +171,7 @@ class Sums(Protocol):
     """Sums that commands hold, as `reservation.sums.Accumulators`."""
 
     def check(self, command: Command, total: Sum) -> None:
-        """DescriptorError when the sum of a command is not there or does not fit."""
+        """Raise DescriptorError if the sum of a command is missing or does not fit."""
 
     def bind(self, command: Command, total: Sum) -> None:
-        """Give the command its sum."""
+        """Bind the command to its sum."""

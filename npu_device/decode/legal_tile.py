@@ -1,4 +1,4 @@
-"""Legal tile suggestion: what an error message offers for a tile that does not fit (`checks.NoRoomError`)."""
+"""Suggestion of a legal tile in the error of a tile that does not fit (`checks.NoRoomError`)."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def nearest_tile(d: Descriptor, check: Check) -> str:
 
 
 def _excess(d: Descriptor, check: Check) -> int | None:
-    """Bytes over; 0 for a legal descriptor, None for one that is wrong in another way."""
+    """Return the excess bytes; 0 for a legal descriptor, None for a descriptor with another error."""
     try:
         check(d)
     except NoRoomError as error:

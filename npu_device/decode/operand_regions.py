@@ -46,7 +46,7 @@ class OperandRegions:
         top = base + self._size
         match fault:
             case DecodeFault.MISALIGNED:
-                return _misaligned(name, region, ELEMENT_BYTES[matrix.kind])
+                return _alignment_error(name, region, ELEMENT_BYTES[matrix.kind])
             case DecodeFault.BEYOND_SPM:
                 code = TicketError.SHAPE if region.payload > self._size else TicketError.ADDRESS
                 return NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
@@ -60,7 +60,7 @@ class OperandRegions:
                 return DescriptorError(TicketError.OPERAND_NOT_IN_SPM, text)
             case DecodeFault.NOT_IN_DRAM:
                 return DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
-        return _no_memory(name, region)
+        return _memory_error(name, region)
 
     def workspace(self, d: Descriptor, at: int, size: int) -> Region | None:
         """Return the workspace of the macro form, None for one without bytes."""
@@ -91,7 +91,7 @@ class OperandRegions:
         name, region = operand.name, operand.region
         address, end = region.address, region.end
         if address % operand.element or region.stride % operand.element:
-            raise _misaligned(name, region, operand.element)
+            raise _alignment_error(name, region, operand.element)
         base = self._bases[d.cluster]
         top = base + self._size
         if base <= address < top:
@@ -108,18 +108,18 @@ class OperandRegions:
                 )
             return
         if not self._memory.holds(address, end - address):
-            raise _no_memory(name, region)
+            raise _memory_error(name, region)
         if self.in_spm(address, end - address):
             raise DescriptorError(
                 TicketError.ADDRESS, f"{name} {address:#x}: must be in DRAM or the scratchpad of cluster {d.cluster}"
             )
 
 
-def _no_memory(name: str, region: Region) -> DescriptorError:
+def _memory_error(name: str, region: Region) -> DescriptorError:
     rule = "must be in DRAM or the scratchpad of its cluster"
     return DescriptorError(TicketError.ADDRESS, f"{name} {region.address:#x}..{region.end:#x}: {rule}")
 
 
-def _misaligned(name: str, region: Region, element: int) -> DescriptorError:
+def _alignment_error(name: str, region: Region, element: int) -> DescriptorError:
     text = f"{name} {region.address:#x} in rows of {region.stride:#x}: both must be multiples of {element}"
     return DescriptorError(TicketError.MISALIGNED, text)

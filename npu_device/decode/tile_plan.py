@@ -1,4 +1,4 @@
-"""A tile command as the one step of its plan."""
+"""Plan of a tile command: a single step."""
 
 from npu_device.abi.opcodes import BITS, Carried, Opcode
 from npu_device.config import VeOperations

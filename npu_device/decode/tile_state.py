@@ -119,7 +119,7 @@ class TileDecoder:
     macro: bool = False
     """Whether it has an extended block, which this decoder does not read."""
     detail: int = 0
-    """Of a fault: index of the rule, or of the operand in its form."""
+    """Index of the rule of a fault, or of the operand in its form."""
     outcome: int = 0
     """Fault of an operand."""
     unit_class: int = 0
@@ -152,7 +152,7 @@ class TileDecoder:
     channel_turn: int = 0
     """Bytes of DRAM after which the share of each channel in a transfer repeats."""
     alignment: int = 0
-    """Of accesses to DRAM."""
+    """Alignment of accesses to DRAM."""
 
 
 class _Table(NamedTuple):

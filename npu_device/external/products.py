@@ -111,7 +111,7 @@ class Products:
         if command.descriptor.accumulate:
             total = gemm.add(accumulators.read(command), total)
         if isinstance(command.macro, ProductMacro):
-            return command.macro.finished(total, self._read)
+            return command.macro.complete(total, self._read)
         assert command.order.output is not None
         return gemm.finish_tile(command.descriptor, command.order.output, command.order.holds, total)
 
@@ -188,7 +188,7 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
     return steps
 
 
-def expected(in0: Codes, in1: Codes) -> NDArray[np.int32]:
+def numpy_product(in0: Codes, in1: Codes) -> NDArray[np.int32]:
     """Return the product computed by the NumPy kernels."""
     result: NDArray[np.int32] = gemm.product(in0, in1)
     return result

@@ -133,7 +133,7 @@ def slot_address(front: FrontEnd, index: int) -> int:
 
 
 def begin_fetches(loop: EventLoop, cycle: int) -> int:
-    """Begin fetches from the ring as long as there is room; 1: a record for the next one is missing."""
+    """Begin fetches from the ring as long as the queue has space; 1: a record for the next one is missing."""
     front = loop.front
     while loop.enabled and front.next_fetch != front.tail and has_space(front):
         if front.fetch_free > cycle:

@@ -35,7 +35,7 @@ UNHANDLED = -1
 
 
 def doorbell(loop: EventLoop, tail: int, cycle: int) -> None:
-    """Move the tail of the ring, if it has room for so many descriptors."""
+    """Move the tail of the ring, if it has space for so many descriptors."""
     front = loop.front
     count = u32(tail - front.tail)
     occupied = u32(front.tail - front.head)

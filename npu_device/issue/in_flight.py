@@ -62,7 +62,7 @@ def state_of(
         "unit": entry.unit,
         "stage": STAGES[entry.stage],
         "position": None if macro is None else macro.position,
-        "sum": sums.used_by(command),
+        "sum": sums.saved_regions(command),
         "failure": None if failure is None else [int(failure.code), failure.reason],
         "writes": None if writes is None else [[[*region], content.tobytes()] for region, content in writes],
         "accumulated": None if result is None or result.accumulator is None else result.accumulator.tobytes(),

@@ -126,10 +126,10 @@ class Station:
 
     def command(self, entry: int) -> Command:
         """Return the command of an entry. Create it if native code has accepted it."""
-        command, words, at = self._commands.get(entry), self.buffer.arena.words, entry // WORD
-        if command is None or command.number != words[at + _WORDS["number"]]:
+        command, words, word = self._commands.get(entry), self.buffer.arena.words, entry // WORD
+        if command is None or command.number != words[word + _WORDS["number"]]:
             number, ticket, stream, prio, unit_class, unit, piece, accesses, address = _initial_values(
-                words[at : at + _ENTRY_WORDS].tolist()
+                words[word : word + _ENTRY_WORDS].tolist()
             )
             first = entry + _DESCRIPTOR
             order = _order_of(bytes(self.buffer.arena.bytes[first : first + DESCRIPTOR_SIZE]))
@@ -288,9 +288,9 @@ class Station:
         """Restore a command, after all older ones. `epochs`: number of epochs of each domain."""
         entry = self._enter(command)
         with inside("epochs"):
-            for place, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
-                with inside(place):
-                    integer(state.epochs[place], 0, epochs[index] - 1)
+            for scope, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
+                with inside(scope):
+                    integer(state.epochs[scope], 0, epochs[index] - 1)
         self._call(commands.restore, entry, *self._fields(command), state.stage, *state.epochs)
         view = self.entry(command)
         view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code

@@ -78,13 +78,13 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
         if wrong:
             continue
         try:
-            parts.append(_listed(command, config))
+            parts.append(_convert(command, config))
         except AbiError as error:
             errors.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
     if errors:
         raise ListError(errors)
-    owner, decoded, errors = _decoded(commands, parts, config)
-    errors = errors or _unordered(commands, owner, decoded) or _banks(commands, owner, decoded, config)
+    owner, decoded, errors = _decode(commands, parts, config)
+    errors = errors or _check_deps(commands, owner, decoded) or _banks(commands, owner, decoded, config)
     if errors:
         raise ListError(errors)
     return [listed for part in parts for listed in part]
@@ -109,7 +109,7 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
+def _convert(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
     """Return the device commands for a command of a list."""
     shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
     opcode, at = command["opcode"], command.get("at", 0)
@@ -325,7 +325,7 @@ def _banks(
         for region in filter(_in_scratchpad, command.reads()):
             for tile in writers.read(region):
                 if tile.over is not None and tile.command not in faults:
-                    faults[tile.command] = _too_full(commands, tile.command, *tile.over, tile.region, config)
+                    faults[tile.command] = _check_capacity(commands, tile.command, *tile.over, tile.region, config)
         for region in filter(_in_scratchpad, command.writes()):
             spans = commands[index]["opcode"] == LOAD_TILE and _spans(region, config)
             for tile in writers.write(region, _Tile(index, region) if spans else None):
@@ -343,7 +343,7 @@ def _spans(region: Region, config: NpuConfig) -> bool:
     return (region.address - SPM_BASE) // size != (region.end - 1 - SPM_BASE) // size
 
 
-def _too_full(
+def _check_capacity(
     commands: Sequence[Mapping[str, Any]], first: int, index: int, region: Region, tile: Region, config: NpuConfig
 ) -> Fault | None:
     """Return the fault of the first bank without capacity for both tiles, with the largest legal tile, or None."""
@@ -364,7 +364,7 @@ def _too_full(
     return None
 
 
-def _decoded(
+def _decode(
     commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig
 ) -> tuple[list[int], list[Command], list[Fault]]:
     """Return (command index of each descriptor, decoded descriptors, faults of descriptors that the device rejects)."""
@@ -381,7 +381,7 @@ def _decoded(
     return owner, decoded, errors
 
 
-def _unordered(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command]) -> list[Fault]:
+def _check_deps(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command]) -> list[Fault]:
     """Return faults of dependencies that the device's hazards do not enforce."""
     dependencies, errors = Dependencies(), list[Fault]()
     earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}

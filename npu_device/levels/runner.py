@@ -94,7 +94,7 @@ class Runner:
 
     def run(self, commands: Sequence[Listed]) -> Run:
         """Submit all commands, each at its cycle or once a queue entry is free, and run until all are complete."""
-        with uncollected():
+        with suspend_gc():
             return self._run(commands)
 
     def _run(self, commands: Sequence[Listed]) -> Run:
@@ -136,7 +136,7 @@ class Runner:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def suspend_gc() -> Iterator[None]:
     """Suspend Python's garbage collector: a run creates no reference cycles, and each collection would scan a queue of
     up to 65,536 commands."""
     enabled = gc.isenabled()

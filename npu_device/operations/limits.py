@@ -8,11 +8,11 @@ from npu_device.operations.windows import Windows
 
 KEYS = "npu.limits."
 POOL_KEY = "npu.kv_quant.pool_pages"
-"""Of the pages that encoded keys and values may take."""
+"""Key of the number of pages for encoded keys and values."""
 TABLE = "the table has"
 """In the reason of a command whose indices lie outside of the table."""
 PAD_BYTES = 8
-"""Of a pad while it is computed with."""
+"""Bytes of a pad in a computation."""
 
 
 def _check(limit: int, key: str, need: int, quantity: str, remedy: str) -> None:

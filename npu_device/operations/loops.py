@@ -133,15 +133,15 @@ class TileOrder(NamedTuple):
 
     def key(self, axes: str) -> Column:
         """Return a number for each tile of an operand with these dimensions."""
-        return _numbered([self.tiles[axis] for axis in "g" + axes])
+        return _number_rows([self.tiles[axis] for axis in "g" + axes])
 
     def period(self, axes: str) -> Column:
         """Return a number for each time that the loops enter another block of such an operand."""
-        block = _numbered([self.blocks[axis] for axis in "g" + axes])
+        block = _number_rows([self.blocks[axis] for axis in "g" + axes])
         return np.cumsum(np.diff(block, prepend=block[:1]) != 0)
 
 
-def _numbered(columns: list[Column]) -> Column:
+def _number_rows(columns: list[Column]) -> Column:
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         number = number * (1 + column.max(initial=0)) + column
@@ -182,7 +182,7 @@ def resident(key: Column, period: Column, lane: Column, phase: Column | None, co
     """Move an operand that stays in its `copies` buffers while its block does."""
     order = interleave_lanes(lane, phase)
     owner = np.zeros_like(lane) if common else lane
-    _, first, load = np.unique(_numbered([period, key, owner])[order], return_index=True, return_inverse=True)
+    _, first, load = np.unique(_number_rows([period, key, owner])[order], return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     load, rows = rank[load.reshape(-1)], order[np.sort(first)]
     source = np.empty_like(key)

@@ -78,8 +78,8 @@ class Rule(NamedTuple):
                 names = ", ".join(kind.name for kind in dict.fromkeys((*self.types, *same)))
                 return f"{name} {value}: must be one of {names}"
             case Requirement.ZERO:
-                shown = f"{value:#x}" if self.code is TicketError.RESERVED else value
-                return f"{name} {shown}: must be 0, it is not used"
+                text = f"{value:#x}" if self.code is TicketError.RESERVED else value
+                return f"{name} {text}: must be 0, it is not used"
             case Requirement.NONZERO:
                 return f"{name} is 0: must be at least 1"
             case Requirement.LIMIT:
@@ -126,9 +126,9 @@ class Extent(IntEnum):
     N = 3
     K = 4
     PIXELS = 5
-    """Of an image of M x N."""
+    """Pixels of an image of M x N."""
     WINDOWS = 6
-    """Of POOL."""
+    """Windows of POOL."""
     BROADCAST_ROWS = 7
     BROADCAST_COLUMNS = 8
     WEIGHT_ROWS = 9
@@ -214,7 +214,7 @@ def own_alignment(d: Descriptor) -> int:
 _M, _N, _K = Extent.M, Extent.N, Extent.K
 
 
-def _every(opcode: Opcode, form: TileForm) -> dict[int, TileForm]:
+def _forms(opcode: Opcode, form: TileForm) -> dict[int, TileForm]:
     """Return the form of all functions of an opcode."""
     return dict.fromkeys(map(int, FUNCTIONS.get(opcode, (0,))), form)
 
@@ -398,32 +398,32 @@ def _kv(name: str, unused: str, source: str, target: str) -> TileForm:
 _NOTHING = TileForm()
 
 OPERATIONS: dict[Opcode, Operation] = {
-    Opcode.NOP: Operation(None, _every(Opcode.NOP, _NOTHING)),
-    Opcode.LOAD: Operation(Kind.DMA, _every(Opcode.LOAD, _LOAD), in_dram="in0"),
-    Opcode.STORE: Operation(Kind.DMA, _every(Opcode.STORE, _STORE), in_dram="out"),
-    Opcode.GEMM_T: Operation(Kind.TE, _every(Opcode.GEMM_T, _GEMM), ("accumulate", "in1_nk"), macro=True),
+    Opcode.NOP: Operation(None, _forms(Opcode.NOP, _NOTHING)),
+    Opcode.LOAD: Operation(Kind.DMA, _forms(Opcode.LOAD, _LOAD), in_dram="in0"),
+    Opcode.STORE: Operation(Kind.DMA, _forms(Opcode.STORE, _STORE), in_dram="out"),
+    Opcode.GEMM_T: Operation(Kind.TE, _forms(Opcode.GEMM_T, _GEMM), ("accumulate", "in1_nk"), macro=True),
     Opcode.CONV2D_T: Operation(Kind.TE, {}, ("in1_nk",), macro=True),
     Opcode.ATTN_T: Operation(Kind.TE, {}, macro=True),
     Opcode.ELTWISE: Operation(Kind.VE, {function: _eltwise(function) for function in Eltwise}, macro=True),
     Opcode.LAYERNORM: Operation(Kind.VE, {Norm.LAYER: _norm(Extent.TWO), Norm.RMS: _norm(Extent.ONE)}, macro=True),
-    Opcode.SOFTMAX: Operation(Kind.VE, _every(Opcode.SOFTMAX, _SOFTMAX), macro=True),
-    Opcode.GELU: Operation(Kind.VE, _every(Opcode.GELU, _GELU), macro=True),
+    Opcode.SOFTMAX: Operation(Kind.VE, _forms(Opcode.SOFTMAX, _SOFTMAX), macro=True),
+    Opcode.GELU: Operation(Kind.VE, _forms(Opcode.GELU, _GELU), macro=True),
     Opcode.POOL: Operation(Kind.VE, {Pool.MAX: _pool(TYPES), Pool.AVG: _pool(FLOATS)}, macro=True),
     Opcode.REDUCE: Operation(Kind.VE, {function: _reduce(function) for function in Reduce}, macro=True),
-    Opcode.COPY: Operation(Kind.VE, _every(Opcode.COPY, _LOAD), macro=True),
-    Opcode.GATHER: Operation(Kind.DMA, _every(Opcode.GATHER, _GATHER), macro=True, in_dram="in0"),
-    Opcode.ROPE: Operation(Kind.VE, _every(Opcode.ROPE, _ROPE), macro=True),
+    Opcode.COPY: Operation(Kind.VE, _forms(Opcode.COPY, _LOAD), macro=True),
+    Opcode.GATHER: Operation(Kind.DMA, _forms(Opcode.GATHER, _GATHER), macro=True, in_dram="in0"),
+    Opcode.ROPE: Operation(Kind.VE, _forms(Opcode.ROPE, _ROPE), macro=True),
     Opcode.KV_READ: Operation(
-        Kind.DMA, _every(Opcode.KV_READ, _kv("type_out", "type_in0", "type_kv", "type_out")), macro=True, in_dram="in0"
+        Kind.DMA, _forms(Opcode.KV_READ, _kv("type_out", "type_in0", "type_kv", "type_out")), macro=True, in_dram="in0"
     ),
     Opcode.KV_APPEND: Operation(
         Kind.DMA,
-        _every(Opcode.KV_APPEND, _kv("type_in0", "type_out", "type_in0", "type_kv")),
+        _forms(Opcode.KV_APPEND, _kv("type_in0", "type_out", "type_in0", "type_kv")),
         macro=True,
         in_dram="out",
     ),
-    Opcode.BARRIER: Operation(None, _every(Opcode.BARRIER, _NOTHING)),
-    Opcode.CORE: Operation(None, _every(Opcode.CORE, _NOTHING)),
+    Opcode.BARRIER: Operation(None, _forms(Opcode.BARRIER, _NOTHING)),
+    Opcode.CORE: Operation(None, _forms(Opcode.CORE, _NOTHING)),
 }
 """The commands of the device."""
 

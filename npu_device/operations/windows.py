@@ -96,7 +96,7 @@ def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
 
 
 @lru_cache(maxsize=4096)
-def most_pixels(s: Windows, rows: int) -> int:
+def max_pixels(s: Windows, rows: int) -> int:
     """Return the maximum of input pixels that `rows` output pixels read. Tiles repeat their positions in images."""
     import numpy as np
 

@@ -130,7 +130,7 @@ class Accumulators:
                     accumulator.free_bytes -= 0 if address == UNUSED else size
                     span = span.next
 
-    def used_by(self, command: Command) -> list[list[int]] | None:
+    def saved_regions(self, command: Command) -> list[list[int]] | None:
         """Return the [offset, bytes] of a command's sum for a snapshot, or None without a sum."""
         regions = command.accumulator_regions
         return [[region.address - ACCUMULATORS_BASE, region.row_bytes] for region in regions] or None

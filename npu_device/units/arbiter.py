@@ -7,7 +7,7 @@ from npu_device.cost.piece_record import BankAccess
 from npu_device.dram.controller import earliest_end as earliest_data
 from npu_device.reservation.scheduler import emit_step
 from npu_device.trace.events import Cause, What
-from npu_device.units.sharing import flowed_at
+from npu_device.units.sharing import flow_end
 from npu_device.units.state import (
     DMA,
     DRAINING,
@@ -157,7 +157,7 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
     if unit.kind != DMA:
         return unit.start + unit.length
     if unit.phase == MOVING:
-        moved = unit.start + unit.length if unit.rate == WAITING else flowed_at(loop, unit)
+        moved = unit.start + unit.length if unit.rate == WAITING else flow_end(loop, unit)
         if loop.timed and unit.request is not None:
             moved = max(moved, earliest_data(loop.dram, unit.request))
         return max(moved, unit.earliest_end)

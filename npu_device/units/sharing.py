@@ -32,15 +32,15 @@ def credits_flow_from(loop: EventLoop, unit: Unit) -> int:
     return start
 
 
-def moved_at(loop: EventLoop, unit: Unit) -> int:
+def transfer_end(loop: EventLoop, unit: Unit) -> int:
     """Return the cycle in which the last byte of a transfer has moved at the current rates; FOREVER if unknown."""
-    moved = flowed_at(loop, unit)
+    moved = flow_end(loop, unit)
     if loop.timed and unit.request is not None:
         return max(moved, unit.request.end)
     return moved
 
 
-def flowed_at(loop: EventLoop, unit: Unit) -> int:
+def flow_end(loop: EventLoop, unit: Unit) -> int:
     """Return the cycle in which the data has moved according to the rates alone; FOREVER if unknown."""
     start = credits_flow_from(loop, unit)
     if not unit.left or not unit.rate:

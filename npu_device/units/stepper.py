@@ -9,7 +9,7 @@ from npu_device.dram.controller import dram_cycle_of, earliest_end, serve_next, 
 from npu_device.trace.events import CACHED, What
 from npu_device.units.arbiter import emit, use_banks
 from npu_device.units.fluid import flow, foresee
-from npu_device.units.sharing import moved_at, share_rates
+from npu_device.units.sharing import share_rates, transfer_end
 from npu_device.units.state import (
     CLASSES,
     DMA,
@@ -349,7 +349,7 @@ def next_event(loop: EventLoop) -> int:
             elif unit.phase == LATENCY:
                 cycle = min(cycle, unit.start)
             else:
-                cycle = min(cycle, moved_at(loop, unit))
+                cycle = min(cycle, transfer_end(loop, unit))
     if loop.finishing:
         for run in loop.active:
             if not run.remaining:

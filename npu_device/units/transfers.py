@@ -10,7 +10,7 @@ from npu_device.trace.events import CACHED, Cause, Kind, What
 from npu_device.units.arbiter import emit, emit_conflict, expected_end, use_banks
 from npu_device.units.cache import access, bypass
 from npu_device.units.fluid import begin_flow, end_data
-from npu_device.units.sharing import move_credits, moved_at
+from npu_device.units.sharing import move_credits, transfer_end
 from npu_device.units.state import (
     DRAINING,
     LATENCY,
@@ -159,7 +159,7 @@ def share_route(loop: EventLoop, unit: Unit) -> int:
 
 def progress(loop: EventLoop, unit: Unit, t: int) -> None:
     """Advance a transfer in cycle `t` to its next phase, if its first or last byte is due."""
-    if unit.phase == MOVING and moved_at(loop, unit) <= t:
+    if unit.phase == MOVING and transfer_end(loop, unit) <= t:
         move_credits(loop, t)
         unit.left = 0
         unit.phase = DRAINING

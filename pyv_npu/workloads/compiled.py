@@ -16,7 +16,7 @@ from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
 from npu_device.cost.counts import Count, Event
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import speeds
-from npu_device.levels.runner import Listed, Runner, list_config, uncollected
+from npu_device.levels.runner import Listed, Runner, list_config, suspend_gc
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
@@ -135,7 +135,7 @@ class _MeasuredDevice:
     def __call__(self, commands: Sequence[Command]) -> int | None:
         """Return the NPU cycles from submission to the last completion; None if the device refuses a command."""
         listed = tuple((command.descriptor, command.block) for command in commands)
-        with uncollected():  # garbage collection would traverse the device's many steps
+        with suspend_gc():  # garbage collection would traverse the device's many steps
             return _cycles(list_config(self.npu, len(listed)), listed)
 
 

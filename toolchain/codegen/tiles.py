@@ -7,7 +7,7 @@ from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, VQ_VECTOR, DataType, LoopOrder
 from npu_device.memory.bitwidth import bytes_total, expansion
 from npu_device.operations.loops import AXES, Loops, decode_loops
-from npu_device.operations.windows import most_pixels
+from npu_device.operations.windows import max_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
@@ -143,7 +143,7 @@ class TileSizes:
                 )
             }
         if layer.op_type == "POOL":
-            return {"in0": bytes_of(most_pixels(self._windows, m) * n, kinds[0]), "out": bytes_of(m * n, out)}
+            return {"in0": bytes_of(max_pixels(self._windows, m) * n, kinds[0]), "out": bytes_of(m * n, out)}
         if layer.op_type == "REDUCE" and layer.integer("k") > 1:
             return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
         columns = 1 if layer.op_type == "REDUCE" else n
@@ -164,7 +164,7 @@ class TileSizes:
         source = (
             m * k
             if layer.op_type == "GEMM_T"
-            else most_pixels(self._windows, m) * channels_of(layer) * groups_of(layer, tile)
+            else max_pixels(self._windows, m) * channels_of(layer) * groups_of(layer, tile)
         )
         weights = n * bytes_of(k, kinds[1]) if self._nk else k * bytes_of(n, kinds[1])
         demand = {"in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1])}

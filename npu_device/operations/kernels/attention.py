@@ -3,7 +3,7 @@
 import numpy as np
 
 from npu_device.operations.kernels.elements import Values
-from npu_device.operations.kernels.gemm import product, tiled
+from npu_device.operations.kernels.gemm import multiply, product
 
 SCORES = 1 << 22
 """Scores in memory at a time."""
@@ -52,7 +52,7 @@ def _attend(
         scores = np.where(mask, scores, np.float32(-np.inf)).astype(np.float64)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
-        return tiled(weights, v, tile_n)
+        return multiply(weights, v, tile_n)
 
 
 def rope(x: Values, cos: Values, sin: Values, neighbours: bool) -> Values:

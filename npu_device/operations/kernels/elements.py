@@ -92,7 +92,7 @@ def blocks(rows: int, width: int) -> list[slice]:
     return [slice(start, min(rows, start + step)) for start in range(0, rows, step)]
 
 
-def joined(parts: list[Values]) -> Values:
+def join(parts: list[Values]) -> Values:
     """Concatenate blocks of rows."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

@@ -13,7 +13,7 @@ from npu_device.operations.kernels.elements import (
     as_signed,
     blocks,
     encode,
-    joined,
+    join,
     saturate,
     to_float,
     wrap,
@@ -31,7 +31,7 @@ def product(in0: Values, in1: Values) -> Values:
         return _product(in0, in1)
     across = blocks(columns, depth)
     down = blocks(rows, max(depth, across[0].stop))
-    return joined([np.concatenate([_product(in0[r], in1[:, c]) for c in across], axis=1) for r in down])
+    return join([np.concatenate([_product(in0[r], in1[:, c]) for c in across], axis=1) for r in down])
 
 
 def _product(in0: Values, in1: Values) -> Values:
@@ -72,7 +72,7 @@ def finish_tile(d: Descriptor, output: Matrix, holds: bool, total: Values) -> Wr
     return WriteSet(((output.region, encode(total, output.kind)),))
 
 
-def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) -> Values:
+def multiply(in0: Values, in1: Values, tile_k: int, total: Values | None = None) -> Values:
     """Compute a product whose depth is cut into tiles: their sums are added in k order to `total`, if any.
 
     The last two axes are M x K and K x N; axes before them are independent products. Integers need no tiles, their sum
@@ -88,7 +88,7 @@ def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) ->
     return total
 
 
-def shifted(values: Values, zero_point: int) -> Values:
+def subtract_zero(values: Values, zero_point: int) -> Values:
     """Subtract a zero point from elements; integers get a type that holds the result exactly."""
     if not zero_point:
         return values

@@ -28,14 +28,14 @@ def gather(d: Descriptor, operands: list[Values], kind: DataType, _: Values | No
     return table[row_numbers(indices[0], len(table))]
 
 
-def dequantized(codes: Values, scale: Values | None, zero_point: int) -> Values:
+def dequantize(codes: Values, scale: Values | None, zero_point: int) -> Values:
     """Return fp32 of elements of a cache; without a scale they are floats."""
     if scale is None:
         return codes.astype(np.float32)
     return ((codes.astype(np.int64) - zero_point) * scale.astype(np.float64)).astype(np.float32)
 
 
-def quantized(x: Values, kind: DataType, scale: Values | None, zero_point: int) -> Values:
+def quantize(x: Values, kind: DataType, scale: Values | None, zero_point: int) -> Values:
     """Return elements of a cache from numbers: rint(x / scale) + zero point, or a single rounding for floats."""
     if kind in FLOATS:
         return to_float(x.astype(np.float32), kind)
@@ -51,13 +51,13 @@ def _scale(d: Descriptor, kind: int) -> Values | None:
 def kv_read(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     if kind == d.type_kv:
         return operands[0]
-    return to_float(dequantized(operands[0], _scale(d, d.type_kv), as_signed(d.param1)), kind)
+    return to_float(dequantize(operands[0], _scale(d, d.type_kv), as_signed(d.param1)), kind)
 
 
 def kv_append(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     if kind == d.type_in0:
         return operands[0]
-    return quantized(operands[0], kind, _scale(d, kind), as_signed(d.param1))
+    return quantize(operands[0], kind, _scale(d, kind), as_signed(d.param1))
 
 
 def rope(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:

@@ -73,7 +73,7 @@ def _non_max_suppression(operands: Sequence[Values], words: tuple[int, ...]) -> 
         candidates, chosen = order[label_scores[order] > threshold], 0
         while len(candidates) and chosen < max_boxes:
             rows[end], end, chosen = (image, label, candidates[0]), end + 1, chosen + 1
-            candidates = candidates[1:][~_over(boxes[candidates[0]], boxes[candidates[1:]], overlap)]
+            candidates = candidates[1:][~_overlaps(boxes[candidates[0]], boxes[candidates[1:]], overlap)]
     return KernelResult(rows, end)
 
 
@@ -85,7 +85,7 @@ def _corners(boxes: Values, centres: bool) -> Values:
     return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
-def _over(box: Values, others: Values, overlap: Any) -> Values:
+def _overlaps(box: Values, others: Values, overlap: Any) -> Values:
     """Return which boxes overlap a box so much that they are suppressed."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     side, size, sizes = high - low, box[2:] - box[:2], others[:, 2:] - others[:, :2]

@@ -31,7 +31,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.attention import attention
-from npu_device.operations.kernels.moves import dequantized, quantized
+from npu_device.operations.kernels.moves import dequantize, quantize
 from npu_device.operations.limits import check_products
 from npu_device.operations.macro.base import (
     Macro,
@@ -184,18 +184,18 @@ class AttentionMacro(Macro):
             writes, tokens = append_tokens(encoded, read, stored, appended, cache.half, with_stored=True)
             return tokens, writes
         if (table := self.token_table) is not None:
-            return self._scaled_by_token(read, side, table)
+            return self._read_scaled(read, side, table)
         if self.new is None:
-            return dequantized(cache.read(read, self.keys), scale, zero), ()
+            return dequantize(cache.read(read, self.keys), scale, zero), ()
         rows, old = values(read, self.new[side]), self.keys - self.queries
         new_codes = rows.reshape(self.queries, cache.heads, cache.head_dim).transpose(1, 0, 2)
         if self.new[side].kind is not cache.kind:
-            new_codes = quantized(new_codes, cache.kind, scale, zero)
+            new_codes = quantize(new_codes, cache.kind, scale, zero)
         data = elements.encode(np.ascontiguousarray(new_codes).reshape(-1, cache.head_dim), cache.kind)
         all_codes = np.concatenate((cache.read(read, old), new_codes), axis=1) if old else new_codes
-        return dequantized(all_codes, scale, zero), ((cache.rows(old, self.queries), data),)
+        return dequantize(all_codes, scale, zero), ((cache.rows(old, self.queries), data),)
 
-    def _scaled_by_token(
+    def _read_scaled(
         self, read: Read, side: int, table: Matrix
     ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
         """Return the result of `_read_cache` for integers with a scale for each head and token."""
@@ -206,10 +206,10 @@ class AttentionMacro(Macro):
             codes = cache.read(read, old)
             scale = read(scale_rows(table, side, heads, 0, old)).copy().view(np.float32).reshape(heads, old)
         if self.new is None:
-            return dequantized(codes, scale[..., None], 0), ()
+            return dequantize(codes, scale[..., None], 0), ()
         appended, new_scale, writes = append_scaled(values(read, self.new[side]), cache, table, side, old, self.queries)
         codes, scale = np.concatenate((codes, appended), axis=1), np.concatenate((scale, new_scale), axis=1)
-        return dequantized(codes, scale[..., None], 0), writes
+        return dequantize(codes, scale[..., None], 0), writes
 
     @property
     def chains(self) -> int:
@@ -247,7 +247,7 @@ class AttentionMacro(Macro):
             return of.tiles(name, cache.matrix, *place, np.flatnonzero((phase == use) & (is_new == 0)))
 
         k, v = cached(self.k, "in1", 0), cached(self.v, "in2", 1)
-        new, appended = self._appended(of, head, row, is_new, phase)
+        new, appended = self._append_tiles(of, head, row, is_new, phase)
         ahead, part = np.zeros_like(row), np.zeros_like(row)
         if setting.mask_skip:
             part = row % self.group
@@ -308,7 +308,7 @@ class AttentionMacro(Macro):
         )  # fmt: skip
         return setting.sequence(nest, self.d)
 
-    def _appended(
+    def _append_tiles(
         self, of: Operands, head: Column, row: Column, is_new: Column, phase: Column
     ) -> tuple[list[Tiles], list[Stream]]:
         """Return the tiles of the new keys and values, and their way into the caches, once for each head: there is

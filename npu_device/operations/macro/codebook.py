@@ -36,10 +36,10 @@ class Codebooks(NamedTuple):
         """Return the elements of the weights, shape (rows, columns)."""
         vectors = values(read, self.matrix).reshape(self.books, VQ_ENTRIES, VQ_VECTOR)
         codes = decode(read(in1.region), DataType.UINT8, in1.rows, -(-in1.columns // VQ_VECTOR))
-        return looked_up(vectors, codes)[:, : in1.columns]
+        return look_up(vectors, codes)[:, : in1.columns]
 
 
-def looked_up(vectors: Values, codes: Values) -> Values:
+def look_up(vectors: Values, codes: Values) -> Values:
     """Look up elements (rows, vectors x VQ_VECTOR) of codes (rows, vectors).
 
     `vectors`: (codebooks, entries, VQ_VECTOR).

@@ -12,8 +12,8 @@ from npu_device.memory.arrays import Read
 from npu_device.memory.operands import INTEGERS, Matrix, make_matrix
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import epilogue
-from npu_device.operations.kernels.elements import blocks, joined, limits
-from npu_device.operations.kernels.gemm import shifted
+from npu_device.operations.kernels.elements import blocks, join, limits
+from npu_device.operations.kernels.gemm import subtract_zero
 from npu_device.operations.macro.base import Operand, operand, strided, values
 
 _ACTIVATIONS = {int(activation): activation for activation in Activation}
@@ -55,9 +55,9 @@ class Finish:
         parts = []
         for rows in blocks(*total.shape):
             if residual is not None:
-                words = words._replace(residual=shifted(residual[rows], self.residual_zero))
+                words = words._replace(residual=subtract_zero(residual[rows], self.residual_zero))
             parts.append(epilogue.finish(total[rows], words, self.kind))
-        return joined(parts)
+        return join(parts)
 
 
 def zero_point(block: Extended, index: int, kind: DataType | None) -> int:

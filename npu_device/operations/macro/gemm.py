@@ -40,11 +40,11 @@ class GemmMacro(ProductMacro):
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         in0, in1 = self.factors(read)
-        return self.finished(gemm.tiled(in0[0], in1[0], self.tile[2], accumulated), read)
+        return self.complete(gemm.multiply(in0[0], in1[0], self.tile[2], accumulated), read)
 
     def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
         in1 = self.weights(read)
-        return gemm.shifted(values(read, self.in0), self.zeros[0])[None], (in1.T if self.d.in1_nk else in1)[None]
+        return gemm.subtract_zero(values(read, self.in0), self.zeros[0])[None], (in1.T if self.d.in1_nk else in1)[None]
 
     @property
     def chains(self) -> int:
@@ -80,10 +80,10 @@ class GemmMacro(ProductMacro):
         return nest, movement
 
     def rows(self, setting: Setting, lanes: int) -> Product:
-        return self.parted(*self._nest(setting, lanes), lanes, setting, ()).step_rows()
+        return self.split(*self._nest(setting, lanes), lanes, setting, ()).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        folds = self.parted(*self._nest(setting, lanes), lanes, setting, ())
+        folds = self.split(*self._nest(setting, lanes), lanes, setting, ())
         nest, of, parts, movement = folds
         place = (nest.row, nest.rows, nest.at, nest.depth)
         if movement.moves:

@@ -28,7 +28,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.elements import Values, decode
-from npu_device.operations.kernels.moves import dequantized, quantized
+from npu_device.operations.kernels.moves import dequantize, quantize
 from npu_device.operations.macro.base import (
     Macro,
     Operand,
@@ -214,7 +214,7 @@ def append_scaled(
     """
     rows = rows.reshape(count, cache.heads, cache.head_dim).transpose(1, 0, 2)
     scale = token_scales(rows, cache.kind)
-    codes = quantized(rows, cache.kind, scale[..., None], 0)
+    codes = quantize(rows, cache.kind, scale[..., None], 0)
     data = elements.encode(np.ascontiguousarray(codes).reshape(-1, cache.head_dim), cache.kind)
     table_rows = scale_rows(table, side, cache.heads, first, count)
     return codes, scale, ((cache.rows(first, count), data), (table_rows, scale.reshape(-1).view(np.uint8)))
@@ -286,12 +286,12 @@ class KvMacro(Macro):
         if self.append:
             rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
             if tensor.kind is not cache.kind:
-                rows = quantized(rows, cache.kind, scale, self.zero)
+                rows = quantize(rows, cache.kind, scale, self.zero)
             data = elements.encode(np.ascontiguousarray(rows).reshape(-1, cache.head_dim), cache.kind)
             return WriteSet(((cache.rows(self.position or 0, self.tokens), data),))
         rows = cache.read(read, self.tokens)
         if tensor.kind is not cache.kind:
-            rows = elements.to_float(dequantized(rows, scale, self.zero), tensor.kind)
+            rows = elements.to_float(dequantize(rows, scale, self.zero), tensor.kind)
         result = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(self.tokens, -1)
         return WriteSet((matrix_write(tensor, result),))
 

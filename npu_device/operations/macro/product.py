@@ -83,7 +83,7 @@ def whole_accesses(matrix: Matrix, width: int, alignment: int) -> bool:
     return not any(value % (8 * alignment) for value in (8 * region.address, 8 * stride, width * BITS[matrix.kind]))
 
 
-def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], unsplit: Collection[str] = ("sums",)) -> Operands:
+def split_parts(of: Operands, parts: Grid, sizes: Mapping[str, int], unsplit: Collection[str] = ("sums",)) -> Operands:
     """Return the operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile;
     operands in `unsplit` have none."""
     if not parts.split:
@@ -132,7 +132,7 @@ class Product(NamedTuple):
     reused: NDArray[np.bool_]
     """Whether the weights are those of the tile before."""
 
-    def reordered(self, order: Column) -> "Product":
+    def reorder(self, order: Column) -> "Product":
         """Return the tiles in another order."""
         columns: tuple[NDArray[Any], ...] = self
         return Product(*(column[order] for column in columns))
@@ -141,7 +141,7 @@ class Product(NamedTuple):
         """Split each row into the parts of its tile."""
         if not parts.split or fold is None:
             return self
-        row, rows, column, columns, at, depth, first, last, reused = self.reordered(parts.tile)
+        row, rows, column, columns, at, depth, first, last, reused = self.reorder(parts.tile)
         across, along = parts.across * fold[1], parts.along * fold[0]
         return Product(
             row, rows, column + across, np.minimum(fold[1], columns - across), at + along,
@@ -170,7 +170,7 @@ class Parted(NamedTuple):
 
     def step_rows(self) -> Product:
         """Return the rows of steps on tensor engines, in the order of the plan."""
-        return self.nest.reordered(interleave_lanes(self.of.lane, self.movement.phase))
+        return self.nest.reorder(interleave_lanes(self.of.lane, self.movement.phase))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ class ProductMacro(Macro):
         """Return the elements of in1, less their zero point."""
         if self.codebooks is not None:
             return self.codebooks.expanded(read, self.in1)
-        return gemm.shifted(values(read, self.in1), self.zeros[1])
+        return gemm.subtract_zero(values(read, self.in1), self.zeros[1])
 
     @abstractmethod
     def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
@@ -201,7 +201,7 @@ class ProductMacro(Macro):
     def rows(self, setting: Setting, lanes: int) -> Product:
         """Return a row for each step on a tensor engine, in the order of the plan for `lanes` engines."""
 
-    def finished(self, total: elements.Values, read: Read) -> WriteSet:
+    def complete(self, total: elements.Values, read: Read) -> WriteSet:
         """Return the result of a sum."""
         if self.d.function & Gemm.HOLD:
             return WriteSet(accumulator=total)
@@ -255,7 +255,7 @@ class ProductMacro(Macro):
         open_sums = loops.open_sums((counts["m"], counts["n"], counts["k"])) > 1
         return nest.tiles, ~changes(nest.key("nk"), lane), Movement(lane, by_operand, phase, open_sums)
 
-    def parted(
+    def split(
         self, nest: Product, movement: Movement, lanes: int, setting: Setting, unsplit: Collection[str]
     ) -> Parted:
         """Return the nest of a product on engines that take tiles whole or fold by fold; operands named in `unsplit`
@@ -264,7 +264,7 @@ class ProductMacro(Macro):
         parts = grid(nest.columns, nest.depth, fold, self.tile)
         sizes = {name: size for name, (size, _) in self.reserved.needs.items()}
         operands = Operands(self.reserved.slots(lanes), movement.lane, self.alignments)
-        of = parted(operands, parts, sizes, ("sums", "codebook", *unsplit))
+        of = split_parts(operands, parts, sizes, ("sums", "codebook", *unsplit))
         return Parted(nest.parts(parts, fold), of, parts, movement)
 
     def _divides(self, setting: Setting) -> bool:

@@ -78,7 +78,7 @@ class VectorMacro(Macro):
         for part in elements.blocks(self.out.rows, width):
             inputs = [x[part.start * rows : part.stop * rows] if rows else x for x, rows in sources]
             results.append(np.broadcast_to(self.evaluate(inputs), (part.stop - part.start, columns)))
-        return WriteSet((matrix_write(self.out, elements.joined(results)),))
+        return WriteSet((matrix_write(self.out, elements.join(results)),))
 
     @property
     def _blocks(self) -> Blocks:

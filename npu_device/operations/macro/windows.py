@@ -40,7 +40,7 @@ from npu_device.operations.macro.product import (
 )
 from npu_device.operations.macro.tiles import Blocks, vector_plan
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
-from npu_device.operations.windows import Windows, blind, most_pixels, patch
+from npu_device.operations.windows import Windows, blind, max_pixels, patch
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,8 @@ class ConvMacro(ProductMacro):
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         patches, kernel = self._patches(read), self._kernel(read)
-        total = elements.joined([self._rows(part, kernel) for part in _images(patches)])
-        return self.finished(total, read)
+        total = elements.join([self._rows(part, kernel) for part in _images(patches)])
+        return self.complete(total, read)
 
     def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
         return self._by_group(self._patches(read)), self._kernel(read)
@@ -61,7 +61,7 @@ class ConvMacro(ProductMacro):
     def _patches(self, read: Read) -> elements.Values:
         """Return the inputs of each window, pads included."""
         s = self.shape
-        pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
+        pixels = gemm.subtract_zero(values(read, self.in0), self.zeros[0])
         return windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
 
     def _kernel(self, read: Read) -> elements.Values:
@@ -80,7 +80,7 @@ class ConvMacro(ProductMacro):
 
     def _rows(self, patches: elements.Values, kernel: elements.Values) -> elements.Values:
         """Return the sums of some rows of windows; the groups are products of their own."""
-        total = gemm.tiled(self._by_group(patches), kernel, self.tile[2])
+        total = gemm.multiply(self._by_group(patches), kernel, self.tile[2])
         return np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(total.shape[1], -1)
 
     @property
@@ -145,7 +145,7 @@ class ConvMacro(ProductMacro):
 
     def rows(self, setting: Setting, lanes: int) -> Product:
         nest, _, movement = self._nest(setting, lanes)
-        return self.parted(nest, movement, lanes, setting, ("in0",)).step_rows()
+        return self.split(nest, movement, lanes, setting, ("in0",)).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, channels, weight = self.shape, self.in0.columns // self.groups, self.weight_stationary
@@ -154,7 +154,7 @@ class ConvMacro(ProductMacro):
         groups = np.minimum(self._together, self.groups - group)
         first_use = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
-        folds = self.parted(nest, movement, lanes, setting, ("in0",))
+        folds = self.split(nest, movement, lanes, setting, ("in0",))
         if movement.moves:
             in0 = folds.of.moved("in0", self.in0, *place, movement.moves["in0"], s.step)
             return self.product_plan(folds, in0, setting)
@@ -227,7 +227,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
         raise DescriptorError(TicketError.SHAPE, f"k {block.k}: a block of CONV2D_T has the whole depth, {depth}")
     reserved = product_buffers(
         d, block, site, (in0, in1, out), part, tile, count, extent,
-        lambda rows, _: most_pixels(shape, rows) * row_bytes(together * channels, kind0), codebooks, loops,
+        lambda rows, _: max_pixels(shape, rows) * row_bytes(together * channels, kind0), codebooks, loops,
     )  # fmt: skip
     zeros = zero_points(block, in0, in1)
     return ConvMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile, codebooks, loops, shape, groups)
@@ -305,7 +305,7 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
 
     def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
-        buffers.read("in0", source, most_pixels(shape, rows) * row_bytes(columns, kind))
+        buffers.read("in0", source, max_pixels(shape, rows) * row_bytes(columns, kind))
         buffers.write("out", out, rows * row_bytes(columns, kind))
 
     reserved = reserve(d, block, site, tile, tiles(shape.pixels, channels, tile=tile), demand)

@@ -127,7 +127,7 @@ class Reserved:
         share = available // lanes
         banks = share - share % self.site.bank_bytes
         share = banks if banks >= _total(self._private) else share - share % SLOT_ALIGNMENT
-        addresses = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
+        addresses = iter(self._spread(share // self.site.bank_bytes) or self._pack())
         slots = {
             name: Slots(tuple(next(addresses) for _ in range(copies)), share)
             for name, (_, copies) in self._private.items()
@@ -136,16 +136,16 @@ class Reserved:
         for name in self.common:
             size, copies = self.needs[name]
             stride = max(0, size - self.site.acc_bytes) // max(1, lanes - 1) if name == "sums" else 0
-            places = tuple(end + index * _padded(size) for index in range(copies))
+            places = tuple(end + index * _pad(size) for index in range(copies))
             slots[name] = Slots(places, stride - stride % SLOT_ALIGNMENT)
-            end += _padded(size) * copies
+            end += _pad(size) * copies
         return slots
 
     def _sizes(self) -> list[int]:
         """Return the sizes of all buffers in their order."""
-        return [_padded(size) for size, copies in self._private.values() for _ in range(copies)]
+        return [_pad(size) for size, copies in self._private.values() for _ in range(copies)]
 
-    def _over_banks(self, banks: int) -> list[int] | None:
+    def _spread(self, banks: int) -> list[int] | None:
         """Place every buffer in the next bank that can hold it, so that few phases meet; None if no bank can."""
         size_of_bank = self.site.bank_bytes
         if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
@@ -161,7 +161,7 @@ class Reserved:
             free[bank] -= size
         return addresses
 
-    def _packed(self) -> list[int]:
+    def _pack(self) -> list[int]:
         """Place the buffers one after the other."""
         ends = list(accumulate(self._sizes(), initial=self.address))
         return ends[:-1]
@@ -199,8 +199,8 @@ def tiles(*extents: int, tile: Tile) -> int:
 
 
 def _total(needs: dict[str, tuple[int, int]]) -> int:
-    return sum(_padded(size) * copies for size, copies in needs.values())
+    return sum(_pad(size) * copies for size, copies in needs.values())
 
 
-def _padded(size: int) -> int:
+def _pad(size: int) -> int:
     return -(-size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT

@@ -31,7 +31,7 @@ from npu_device.abi.opcodes import Eltwise, Opcode, Scope
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SchedulerConfig, TeConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import storage
-from npu_device.levels.runner import Listed, Runner, list_config, uncollected
+from npu_device.levels.runner import Listed, Runner, list_config, suspend_gc
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.buffer import _LISTS as LISTS
 from npu_device.reservation.state import DOMAINS
@@ -494,7 +494,7 @@ def test_sums_of_native_code_are_those_of_the_decoder(seed: int) -> None:
             commands.append((ticket, decoder.decode(each.descriptor)))
         except DescriptorError as error:
             errors.append((ticket, error.code, error.reason))
-    with uncollected():
+    with suspend_gc():
         for each in listed:
             runner.device.port.enqcmd(DRAM, each.descriptor.pack(), 0, 0)
         runner.device.advance(2)

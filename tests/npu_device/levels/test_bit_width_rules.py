@@ -22,7 +22,7 @@ from npu_device.levels.command_list import ListError, load, run
 from npu_device.levels.runner import Listed
 from npu_device.memory import bitwidth
 from npu_device.memory.region import make_region
-from npu_device.operations.kernels.moves import quantized
+from npu_device.operations.kernels.moves import quantize
 from npu_device.trace.events import What
 
 CONFIG = NpuConfig(dram=DramConfig(size=1 << 20))
@@ -224,7 +224,7 @@ def test_r22_a_store_converts_from_the_width_of_the_scratchpad() -> None:
     target = rig.place(32)
     rig.submit(d.with_(out_addr=target))
     rig.idle()
-    expected = quantized(new, INT4, np.float32(0.5), 0)
+    expected = quantize(new, INT4, np.float32(0.5), 0)
     assert np.array_equal(rig.get(target, 1, 64, INT4), expected)
 
 
@@ -295,7 +295,7 @@ def test_r23_the_new_token_is_read_on_chip_while_it_is_written(kind: DataType) -
     old_only = weights[:, :-1] @ values[:-1] / weights[:, :-1].sum()
     assert not np.allclose(wanted, old_only, rtol=2e-2, atol=2e-2)
     for address, kept, fresh in zip(made.cache, old, new, strict=True):
-        row = fresh if kind is FP16 else quantized(fresh, kind, STEP, 0)
+        row = fresh if kind is FP16 else quantize(fresh, kind, STEP, 0)
         assert np.array_equal(made.rig.get(address, count + 1, dim, kind), np.concatenate((kept, row)))
     row_bytes = dim * BITS[kind] // 8
     moved = [end["bytes"] for end in made.rig.happened(What.DMA_END)]

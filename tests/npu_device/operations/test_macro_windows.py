@@ -16,7 +16,7 @@ from npu_device.cost.plan import Compute, Transfer, buffers
 from npu_device.cost.sequencer import Bus
 from npu_device.operations.macro.base import Setting
 from npu_device.operations.macro.windows import ConvMacro
-from npu_device.operations.windows import Windows, most_pixels, patch
+from npu_device.operations.windows import Windows, max_pixels, patch
 
 T = DataType
 
@@ -36,7 +36,7 @@ def test_the_most_pixels_of_a_tile_are_those_of_all_tiles(sizes: tuple[int, ...]
     shape = Windows(*sizes)
     assume(shape.p > 0 and shape.q > 0)
     starts = np.arange(0, shape.pixels, rows)
-    assert most_pixels(shape, rows) == patch(shape, starts, np.minimum(rows, shape.pixels - starts))[1].max()
+    assert max_pixels(shape, rows) == patch(shape, starts, np.minimum(rows, shape.pixels - starts))[1].max()
 
 
 @given(st.tuples(*(st.integers(*limits) for limits in SIZES)), st.integers(1, 30))
@@ -54,7 +54,7 @@ def test_windows_of_a_pixel_move_no_other(sizes: tuple[int, ...], rows: int) -> 
 
 def test_bounds_of_a_large_batch_take_no_memory() -> None:
     """As many tiles as there are pixels, of 2^40 images."""
-    assert most_pixels(Windows(1 << 40, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1), 1) == 24
+    assert max_pixels(Windows(1 << 40, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1), 1) == 24
 
 
 @settings(max_examples=draws(40), deadline=None)
