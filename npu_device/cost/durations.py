@@ -143,7 +143,7 @@ class Timing:
         self.latency = self.core_cycles(config.dram_latency + network)
         """Core cycles before the first byte of a transfer."""
         controller = config.dram.timed.controller if config.dram.model == "timed" else 0
-        self.way_back = self.core_cycles(controller + network)
+        self.return_latency = self.core_cycles(controller + network)
         """Core cycles from the end of a timed DRAM's burst to its arrival in a scratchpad."""
         self.hit_latency = self.core_cycles(config.l2.hit + network)
         """Core cycles before the first byte of a transfer if the L2 holds all of it."""

@@ -18,7 +18,7 @@ class AccumulatorMemory:
         self.content = np.zeros(config.clusters * config.te.count * config.te.acc_bytes, np.uint8)
 
     def bytes_of(self, region: Region) -> Bytes:
-        """View of the bytes of a region."""
+        """Return a view of the bytes of a region."""
         start = region.address - ACCUMULATORS_BASE
         return self.content[start : start + region.row_bytes]
 

@@ -54,7 +54,7 @@ class Banks:
 
 
 def _banks_of_mask(mask: int, banks: int) -> int:
-    """Bit b is set when bank b belongs to the mask: bit i of a mask names banks i*n/8 up to (i+1)*n/8."""
+    """Return the banks of a mask, bit b for bank b: bit i of a mask names banks i*n/8 up to (i+1)*n/8."""
     bits = 0
     for bit in range(_MASK_BITS):
         if mask >> bit & 1:

@@ -42,7 +42,7 @@ UnitClass = tuple[Kind, int, int]
 
 
 def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
-    """Codes of the units of each class, lowest first."""
+    """Return the codes of the units of each class, lowest first."""
     classes: dict[UnitClass, tuple[int, ...]] = {}
     for kind, count in unit_counts(config).items():
         for cluster in range(config.clusters):

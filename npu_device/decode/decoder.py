@@ -32,7 +32,7 @@ _NO_STATUS = bytes(DESCRIPTOR_SIZE - STATUS_OFFSET)
 
 
 def request_of(data: bytes) -> Descriptor:
-    """Unpack 64 bytes without status and ticket, which are not of the request."""
+    """Unpack 64 bytes without status and ticket, which the device writes."""
     return Descriptor.unpack(data[:STATUS_OFFSET] + _NO_STATUS)
 
 

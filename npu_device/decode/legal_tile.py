@@ -17,7 +17,7 @@ Check = Callable[[Descriptor], object]
 def nearest_tile(d: Descriptor, check: Check) -> str:
     """Describe the legal tile that repeated halving of the dimension with the largest saving leads to.
 
-    `check` decides, so the tile is legal in every respect, not only in the one that failed first.
+    `check` decides, so the tile is legal in every respect, not only for the first error.
     """
     dimensions = [name for name in DIMENSIONS if getattr(d, name) and (name != "tile_n" or d.opcode not in ALIGNING)]
     while True:

@@ -63,7 +63,7 @@ class OperandRegions:
         return _memory_error(name, region)
 
     def workspace(self, d: Descriptor, at: int, size: int) -> Region | None:
-        """Return the workspace of the macro form, None for one without bytes."""
+        """Return the workspace of the macro form, None without bytes."""
         if not size:
             return None
         base, end = self._bases[d.cluster], at + size

@@ -46,7 +46,7 @@ def tile_step(order: Order, bus: Bus, costs: VeOperations) -> tuple[Piece, int]:
 
 
 def _vector_ops(order: Order, costs: VeOperations) -> int:
-    """Operations per element of a command of the vector engine."""
+    """Return the operations per element of a command of the vector engine."""
     if order.opcode is Opcode.POOL:
         taps = pool_window(order.descriptor)
         return taps.kh * taps.kw
@@ -54,5 +54,5 @@ def _vector_ops(order: Order, costs: VeOperations) -> int:
 
 
 def _gather_region(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:
-    """Rows of a table somewhere in it, as far as transfers are counted: each is an access of its own."""
+    """Return rows anywhere in a table for the count of transfers: each row is a separate access."""
     return Region(table.address, rows, row_bytes, 2 * alignment * ceil_div(row_bytes, alignment))

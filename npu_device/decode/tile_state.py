@@ -249,7 +249,7 @@ def _fill(records: Any, rows: Sequence[tuple[int, ...]]) -> None:
 
 
 def add_regions(tile: Any, memory: Memory) -> None:
-    """Let a decoder see the regions of a memory."""
+    """Register the regions of a memory with a decoder."""
     for base, end, content in memory.windows:
         region = tile.regions.add()
         region.base, region.end, region.data = base, end, address_of(content)

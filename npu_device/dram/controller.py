@@ -208,7 +208,7 @@ def serve_next(dram: TimedDram, until: int) -> int:
         dram.unserved -= 1
         request.end = core_cycle_of(dram, request.last)
         if not request.write:
-            request.end += dram.times.way_back
+            request.end += dram.times.return_latency
     waiting = channel.waiting
     if waiting is not None:
         channel.waiting = waiting.next
@@ -431,4 +431,4 @@ def earliest_end(dram: TimedDram, request: Request) -> int:
     bursts = (request.bursts + len(dram.channels) - 1) // len(dram.channels)
     dram_cycles = max(0, bursts - 1) * times.spacing + times.burst
     cycles = dram_cycles * times.denominator // times.numerator
-    return dram.served_until + cycles + (0 if request.write else times.way_back)
+    return dram.served_until + cycles + (0 if request.write else times.return_latency)

@@ -20,11 +20,11 @@ def capacities(config: NpuConfig) -> dict[str, int]:
     }  # fmt: skip
 
 
-def power_up(dram: Any, config: NpuConfig, way_back: int) -> None:
-    """Set a view of a timed DRAM to its state after power-up. `way_back`: core cycles from the end of read data to its
-    arrival in a scratchpad."""
+def power_up(dram: Any, config: NpuConfig, return_latency: int) -> None:
+    """Set a view of a timed DRAM to its state after power-up. `return_latency`: core cycles from the end of
+    read data to its arrival in a scratchpad."""
     _set_times(dram.times, config)
-    dram.times.way_back = way_back
+    dram.times.return_latency = return_latency
     dram.oldest_first = int(config.dma.share == "oldest")
     counts = capacities(config)
     for name in ("channels", "banks", "groups", "ranks", "requests", "segments"):

@@ -193,7 +193,7 @@ class DramTimes:
     rank_gap: int = 0
     refi: int = 0
     rfc: int = 0
-    way_back: int = 0
+    return_latency: int = 0
     """Core cycles from the end of read data to its arrival in a scratchpad."""
     idle: int = 0
     """DRAM cycles of an access of one burst to an idle channel with closed rows."""

@@ -247,7 +247,7 @@ def has_failures(issue: Issue) -> bool:
 
 
 def run_events(loop: EventLoop, until: int) -> int:
-    """Run the events due at the start of cycle `until` or earlier, up to one that Python must handle."""
+    """Run the events due at the start of cycle `until` or earlier, up to an event that Python must handle."""
     front = loop.front
     front.until = until
     sampled = front.sampled

@@ -96,8 +96,8 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
     if timed:
         device, clock = dram.timed.timing, config.dram_clock
         loop.timed = 1
-        loop.latency = timing.way_back + device.cl * clock.denominator // clock.numerator
-        dram_power_up.power_up(loop.dram, config, timing.way_back)
+        loop.latency = timing.return_latency + device.cl * clock.denominator // clock.numerator
+        dram_power_up.power_up(loop.dram, config, timing.return_latency)
     loop.ports, loop.hop_latency = noc.ports, timing.core_cycles(config.noc.hop_latency)
     for routes in noc.routes:
         for hops, reads, writes in routes:
@@ -217,8 +217,8 @@ class Machine:
 
     def stalled(self, code: int) -> int:
         """Return the cycles that the step on an external unit has stalled on banks so far."""
-        lost: int = self.storage.units[code].stalled
-        return lost
+        cycles: int = self.storage.units[code].stalled
+        return cycles
 
     def report_end(self, code: int, cycles: int, result: int) -> None:
         """Set the duration of the step on an external unit in core cycles without bank stalls, and the additional

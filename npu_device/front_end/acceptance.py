@@ -49,8 +49,8 @@ def remove_oldest(loop: EventLoop) -> Submission | None:
 
 
 def admit(loop: EventLoop, cycle: int) -> int:
-    """Accept the oldest descriptor on its way, and emit ACCEPT; return its ticket, negative if the one that it asked
-    for is in flight or invalid. The caller has reserved a Ticket."""
+    """Accept the oldest descriptor on its way, and emit ACCEPT; return its ticket, negative if its ticket field
+    is in flight or invalid. The caller has reserved a Ticket."""
     front = loop.front
     submission = remove_oldest(loop)
     if submission is None:
@@ -101,7 +101,7 @@ def spare_records(issue: Issue, tile: TileDecoder) -> int:
 
 
 def start_key(issue: Issue, unit_class: int, rank: int, prio: int) -> int:
-    """Order in which ready commands start; the smallest is first."""
+    """Return the sort key of a ready command; the smallest starts first."""
     if unit_class == NO_UNIT or issue.policy == FIFO:
         return 0
     return -prio if issue.policy == PRIORITY else -(rank << 4 | prio)

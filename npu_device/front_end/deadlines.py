@@ -8,7 +8,7 @@ START_REQUEST, RELEASE_REQUEST = state.START, state.RELEASE
 
 
 def request(front: FrontEnd, kind: int, cycle: int) -> None:
-    """Plan an event of a kind for a cycle, unless an earlier one is planned; spurious events are harmless."""
+    """Plan an event of a kind for a cycle, unless an earlier event is planned; spurious events are harmless."""
     if cycle < front.deadlines[kind]:
         front.deadlines[kind] = cycle
         if cycle < front.next_deadline:

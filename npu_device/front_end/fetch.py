@@ -127,7 +127,7 @@ def plan_acceptance(front: FrontEnd) -> None:
 
 
 def slot_address(front: FrontEnd, index: int) -> int:
-    """Address of the ring's descriptor with an index, modulo 2^64."""
+    """Return the address of the ring's descriptor with an index, modulo 2^64."""
     low = front.base_low + index % front.ring_size * DESCRIPTOR_SIZE
     return i32(front.base_high + (low >> 32)) << 32 | u32(low)
 
@@ -159,7 +159,7 @@ def begin_fetches(loop: EventLoop, cycle: int) -> int:
 
 
 def descriptor_data(tile: TileDecoder, address: int) -> int:
-    """Host address of the 64 bytes at an address of memory, or 0."""
+    """Return the host address of the 64 bytes at an address of memory, or 0."""
     for region in tile.regions:
         if region.base <= address and address <= region.end - DESCRIPTOR_SIZE:
             return region.data + address - region.base

@@ -36,7 +36,7 @@ def register_value(loop: EventLoop, offset: int) -> int:
 
 
 def notify(loop: EventLoop, index: int, offset: int, value: int, occasion: int, ticket: int, cycle: int) -> None:
-    """Emit NOTIFY, unless the last one of this register had the same value and `occasion`: the selected ticket, or the
+    """Emit NOTIFY, unless this register's previous event had the same value and `occasion`: the selected ticket, or the
     count of ended tickets."""
     notified = loop.front.notified
     if notified[index] != value or notified[index + 1] != occasion:

@@ -294,9 +294,9 @@ class Pipeline:
                 self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
         self.execution.fail(cycle, reason)
         unchanged, notified = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.notified)
-        ended, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
+        tickets, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
         self.execution.reset()
-        load_ended(self._machine.issue, ended)
+        load_ended(self._machine.issue, tickets)
         self.loop.issue.tickets_ended, self.loop.issue.submission_count = completed, unchanged["accepted"]
         for name, value in unchanged.items():
             setattr(self.front, name, value)

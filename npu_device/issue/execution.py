@@ -236,7 +236,7 @@ class Execution:
         self.machine.call(acceptance.apply_effects, cycle)
 
     def run(self, until: int) -> int:
-        """Run the events due by cycle `until`, up to one that the front end handles. Return its kind, or DONE."""
+        """Run the events due by cycle `until`, up to an event of the front end. Return its kind, or DONE."""
         storage = self.machine.storage
         words = storage.arena.words
         words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
@@ -258,7 +258,7 @@ class Execution:
 
     def _start(self, cycle: int, entry: int) -> None:
         """Start the commands that native code hands to Python. `entry`: the first, or 0."""
-        dispatched, sampled = self.machine.dispatch, self._sampled
+        call, sampled = self.machine.dispatch, self._sampled
         self.machine.report_dropped()
         self._apply_effects(cycle)
         self.engines.start_external_steps(cycle)
@@ -267,18 +267,18 @@ class Execution:
             if copied and (size := self.machine.call(results.move_size, entry)):  # it lacks a block
                 self._results.reserve(size)
                 self.machine.issue.call(results.sample_move, self.machine.storage.loop.tile.offset, entry)
-                entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
+                entry = call(dispatch.begin_command, entry, cycle, sampled)
                 continue
             command = self.station.command(entry)
             if not self._sample(cycle, command):
-                entry = dispatched(dispatch.fail_command, entry, cycle, sampled)
+                entry = call(dispatch.fail_command, entry, cycle, sampled)
             elif self._makes_stuck(cycle, command):
-                entry = dispatched(dispatch.start_commands, cycle, sampled)
+                entry = call(dispatch.start_commands, cycle, sampled)
             elif command.macro is not None:
                 self.engines.begin(cycle, command, command.macro)
-                entry = dispatched(dispatch.start_commands, cycle, sampled)
+                entry = call(dispatch.start_commands, cycle, sampled)
             else:
-                entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
+                entry = call(dispatch.begin_command, entry, cycle, sampled)
             self._apply_effects(cycle)
             self.engines.start_external_steps(cycle)
         self.machine.schedule()

@@ -75,25 +75,25 @@ class Mmu:
 
         Raise DescriptorError, without changes, if the pool is exhausted or the command reads a released page."""
         changes: list[tuple[int, int, int, int]] = []
-        needed = surplus = 0
+        demand = surplus = 0
         for access in accesses:
             for span in access.row_bytes():
                 begin, end = self._extent(span.table, span.start)
                 low, high = self._extent_after(access, span, begin, end)
                 common = max(0, min(end, high) - max(begin, low))
-                needed += high - low - common
+                demand += high - low - common
                 surplus += end - begin - common
                 if (low, high) != (begin, end):
                     changes.append((span.start, span.table, low, high))
         free = self._pool - self.allocated + surplus
-        if needed > free:
+        if demand > free:
             raise DescriptorError(
                 TicketError.KV_PAGES,
-                f"keys and values need {needed} more pages of {self._page} bytes, {free} of {self._pool} are free: "
+                f"keys and values need {demand} more pages of {self._page} bytes, {free} of {self._pool} are free: "
                 f"raise {POOL_KEY}",
             )
-        missing = [self._release(*change) for change in changes]
-        for (start, table, low, high), (before, after) in zip(changes, missing, strict=True):
+        gaps = [self._release(*change) for change in changes]
+        for (start, table, low, high), (before, after) in zip(changes, gaps, strict=True):
             pages = self._tables[table][start]
             pages[:0] = array("q", [self._allocate() for _ in range(before)])
             pages.extend([self._allocate() for _ in range(after)])
@@ -103,7 +103,7 @@ class Mmu:
             if low == high:
                 del self._tables[table][start]
         if changes and self._events is not None:
-            self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.allocated, needed)
+            self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.allocated, demand)
 
     def _extent(self, table: int, start: int) -> tuple[int, int]:
         """Return the range of allocated pages of a row: the first, and the last plus 1."""

@@ -1,7 +1,7 @@
 """Outputs that wait for their turn to appear in memory, for Python: `reservation.results` has the rules.
 
-Operations see memory through views that cannot be written. What they make of it is `detach` in the cycle of the start:
-from then on no store changes it.
+Operations see memory through views that cannot be written. `detach` copies their results in the cycle of the
+start: from then on no store changes them.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from npu_device.memory.arrays import Bytes, WriteSet
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.reservation import results
-from npu_device.reservation.buffer import LINKAGE, linked
+from npu_device.reservation.buffer import LINKAGE, iterate
 from npu_device.reservation.state import MIN_BLOCK, Issue, Output
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
@@ -93,11 +93,11 @@ class Results:
 
     def parked(self, entry: Any) -> tuple[tuple[Region, Bytes], ...] | None:
         """Return the outputs of a command that are here, or None. `entry`: its view."""
-        writes = tuple(_content(result) for result in linked(entry.result))
+        writes = tuple(_content(result) for result in iterate(entry.result))
         return writes or None
 
     def read(self, region: Region) -> Bytes:
-        """Rows of a region as a later command sees them; a view of memory when no output is there."""
+        """Return the rows of a region as a later command sees them; a view of memory without an output there."""
         rows, issue = self._through.rows(region), self._issue
         if not issue.arena.words[self._youngest] or not issue.call(results.overlaps, region.address, region.end):
             return rows
@@ -108,7 +108,7 @@ class Results:
 
 
 def _content(result: Any) -> tuple[Region, Bytes]:
-    """Region of an output, and a copy of its bytes."""
+    """Return the region of an output and a copy of its bytes."""
     rows = result.size // result.row_bytes
     content = np.frombuffer(ctypes.string_at(result.data, result.size), np.uint8).reshape(rows, result.row_bytes)
     return Region(result.address, rows, result.row_bytes, result.stride or result.size), content

@@ -110,19 +110,19 @@ class Completion:
 
 def ended_tickets(issue: Any) -> list[list[int]]:
     """Return the ended tickets and their codes, in the order of completion. `issue`: view of the issue stage."""
-    ended, words, record = [], issue.arena.words, issue.oldest_ended
+    tickets, words, record = [], issue.arena.words, issue.oldest_ended
     at = 0 if record is None else record.offset
     while at:
         word = words[at // WORD + _TICKET]
-        ended.append([word & WORD32, word >> 32 & 0xFFFF])
+        tickets.append([word & WORD32, word >> 32 & 0xFFFF])
         at = words[at // WORD + _YOUNGER]
-    return ended
+    return tickets
 
 
-def load_ended(buffer: IssueBuffer, ended: Collection[Sequence[int]]) -> None:
+def load_ended(buffer: IssueBuffer, tickets: Collection[Sequence[int]]) -> None:
     """Restore the value of `ended_tickets`."""
-    buffer.reserve(Ticket, len(ended))
-    for ticket, code in ended:
+    buffer.reserve(Ticket, len(tickets))
+    for ticket, code in tickets:
         buffer.call(restore_ended, ticket, code)
 
 

@@ -17,7 +17,7 @@ from npu_device.event_loop.machine import Machine
 from npu_device.front_end import acceptance
 from npu_device.memory.region import Region
 from npu_device.reservation import barriers, commands, hazards, pieces, scheduler
-from npu_device.reservation.buffer import LINKAGE, linked
+from npu_device.reservation.buffer import LINKAGE, iterate
 from npu_device.reservation.state import (
     CRITICAL_PATH,
     ENDED,
@@ -121,7 +121,7 @@ class Station:
     @property
     def commands(self) -> Sequence[Command]:
         """Commands in flight, oldest first."""
-        entries = chain.from_iterable(linked(stream.first, "next_in_stream") for stream in self.buffer.issue.streams)
+        entries = chain.from_iterable(iterate(stream.first, "next_in_stream") for stream in self.buffer.issue.streams)
         return [self.command(entry.offset) for entry in sorted(entries, key=attrgetter("number"))]
 
     def command(self, entry: int) -> Command:
@@ -255,7 +255,7 @@ class Station:
     def barriers(self) -> list[Any]:
         """Return, for each domain and epoch, the barriers that complete when it becomes the oldest epoch."""
         return [
-            [[[barrier.ticket, barrier.aux] for barrier in linked(epoch.barriers)] for epoch in epochs]
+            [[[barrier.ticket, barrier.aux] for barrier in iterate(epoch.barriers)] for epoch in epochs]
             for epochs in self.domains()
         ]
 
@@ -285,7 +285,7 @@ class Station:
         ]
 
     def load_command(self, command: Command, state: EntryState, epochs: Sequence[int]) -> None:
-        """Restore a command, after all older ones. `epochs`: number of epochs of each domain."""
+        """Restore a command, after all older commands. `epochs`: number of epochs of each domain."""
         entry = self._enter(command)
         with inside("epochs"):
             for scope, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
@@ -324,7 +324,7 @@ class Station:
 
     def released(self) -> list[Command]:
         """Return the commands that are about to become ready."""
-        return [self.command(entry.offset) for entry in linked(self.buffer.issue.released)]
+        return [self.command(entry.offset) for entry in iterate(self.buffer.issue.released)]
 
     def load_ready(self, command: Command, announced: bool) -> None:
         """Restore a startable command. `announced`: whether READY was emitted."""

@@ -73,9 +73,9 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
     parts = []
     for index, command in enumerate(commands):
         prefix = f"commands[{index}]."
-        wrong = [*_places(prefix[:-1], command, config), *_sizes(prefix, command), *_rows(prefix, command)]
-        errors += wrong
-        if wrong:
+        command_errors = [*_places(prefix[:-1], command, config), *_sizes(prefix, command), *_rows(prefix, command)]
+        errors += command_errors
+        if command_errors:
             continue
         try:
             parts.append(_convert(command, config))
@@ -275,7 +275,7 @@ class _Tile:
     def __init__(self, command: int, region: Region) -> None:
         self.command = command
         self.region = region
-        self.over: tuple[int, Region] | None = None
+        self.overlap: tuple[int, Region] | None = None
         """Index and region of the first command that overwrote a part of it."""
 
 
@@ -304,11 +304,11 @@ class _LastWriters:
 
     def write(self, region: Region, tile: _Tile | None) -> set[_Tile]:
         """Assign a region to a tile. Return the tiles that had bytes in it."""
-        before = self.read(region)
+        tiles = self.read(region)
         for low in range(region.address, region.end, region.stride):
             first, last = self._cut(low), self._cut(low + region.row_bytes)
             self._starts[first:last], self._tiles[first:last] = [low], [tile]
-        return before
+        return tiles
 
 
 def _banks(
@@ -324,12 +324,12 @@ def _banks(
     for index, command in zip(owner, decoded, strict=True):
         for region in filter(_in_scratchpad, command.reads()):
             for tile in writers.read(region):
-                if tile.over is not None and tile.command not in faults:
-                    faults[tile.command] = _check_capacity(commands, tile.command, *tile.over, tile.region, config)
+                if tile.overlap is not None and tile.command not in faults:
+                    faults[tile.command] = _check_capacity(commands, tile.command, *tile.overlap, tile.region, config)
         for region in filter(_in_scratchpad, command.writes()):
             spans = commands[index]["opcode"] == LOAD_TILE and _spans(region, config)
             for tile in writers.write(region, _Tile(index, region) if spans else None):
-                tile.over = tile.over or (index, region)
+                tile.overlap = tile.overlap or (index, region)
     return [fault for _, fault in sorted(faults.items()) if fault is not None][:1]
 
 
@@ -404,12 +404,12 @@ def _check_deps(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], dec
 
 def _reaches(earlier: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
     """Check whether hazards order `last` after `first`, directly or through others."""
-    todo, visited = [last], {last}
-    while todo:
-        for before in earlier[todo.pop()]:
-            if before == first:
+    worklist, visited = [last], {last}
+    while worklist:
+        for predecessor in earlier[worklist.pop()]:
+            if predecessor == first:
                 return True
-            if before > first and before not in visited:
-                visited.add(before)
-                todo.append(before)
+            if predecessor > first and predecessor not in visited:
+                visited.add(predecessor)
+                worklist.append(predecessor)
     return False

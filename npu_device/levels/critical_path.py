@@ -76,7 +76,7 @@ class CriticalPath:
         Raise NpuDeviceError for a command that the device would end with an error.
         """
         dependencies = Dependencies()
-        ended: list[int] = []
+        stops: list[int] = []
         done: list[int] = []
         waits: list[tuple[int, ...]] = []
         retired = [0] * STREAMS
@@ -86,14 +86,14 @@ class CriticalPath:
             ends, retirements = dependencies.add(command)
             waits.append(tuple(sorted(number - 1 for number in ends | retirements)))
             start = max(accepted[index], *(domain.gate for domain in domains))
-            start = max([start, *(ended[number - 1] for number in ends), *(done[number - 1] for number in retirements)])
+            start = max([start, *(stops[number - 1] for number in ends), *(done[number - 1] for number in retirements)])
             if command.kind is None:
                 scope = self._scope(command)
                 self._engines.append((Kind.FRONTEND, 0))
-                ended.append(max(start, retired[command.stream], scope.latest if scope else 0))
+                stops.append(max(start, retired[command.stream], scope.latest if scope else 0))
             else:
-                ended.append(self._end(command, start))
-            done.append(max(ended[index], retired[command.stream]))
+                stops.append(self._end(command, start))
+            done.append(max(stops[index], retired[command.stream]))
             retired[command.stream] = done[index]
             for domain in domains:
                 domain.latest = max(domain.latest, done[index])
@@ -147,18 +147,18 @@ class CriticalPath:
         self._engines.append((kind, lanes))
         pieces, index = locate(plan, self._timing)
         costs = [self._timing.cost(piece) for piece in pieces]
-        released: list[int] = []
+        releases: list[int] = []
         done: list[int] = []
         once = self._once
         for piece, after in zip(index.tolist(), plan.after.tolist(), strict=True):
             cost = costs[piece]
             reads = cost.kind is Kind.DMA and not cost.write
-            ends = released if reads else done
+            ends = releases if reads else done
             begin = max([start, *(ends[predecessor] for predecessor in after if predecessor != NONE)])
             cycles = cost.cached_duration if cost.kind is Kind.DMA else cost.duration
             if cost.kind is Kind.TE:
                 cycles += once
                 once = 0
-            released.append(begin + max(0, cycles))
-            done.append(released[-1] + cost.drain)
+            releases.append(begin + max(0, cycles))
+            done.append(releases[-1] + cost.drain)
         return max(done, default=start)

@@ -234,7 +234,7 @@ class _Walk:
     def _walk(self, at: int) -> None:
         ticket = self._done_at[at][-1]
         step = self._predecessor(at, self._last_of.get(ticket))
-        after: _Step | None = None
+        successor: _Step | None = None
         while at > 0:
             if step is None:  # no step ended in this cycle
                 low = self._latest_end(at)
@@ -242,9 +242,9 @@ class _Walk:
                 at = low
                 step = self._ending[at][-1] if at else None
                 continue
-            unit_busy = after is not None and after.unit == step.unit
+            unit_busy = successor is not None and successor.unit == step.unit
             self._spend(step, unit_busy)
-            at, ticket, after = step.begin, step.ticket, step
+            at, ticket, successor = step.begin, step.ticket, step
             barrier_cycles = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
             self._charge(ticket, Blocker.BARRIER, barrier_cycles)
             at -= barrier_cycles
@@ -413,19 +413,19 @@ def _steps(spans: Spans) -> Iterator[_Step]:
             key, cause = (int(row["ticket"]), int(row["tile"])), int(row["aux"])
             stalls.setdefault(key, []).append((int(row["first"]), engine, cause, int(row["bytes"])))
     missed = spans.select(What.L2_MISS)
-    begun = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
+    begins = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
     requests = spans.select(What.REQUEST)
     ahead = dict(
-        zip((begun[np.searchsorted(begun, requests["first"]) - 1]).tolist(), requests["bytes"].tolist(), strict=True)
+        zip((begins[np.searchsorted(begins, requests["first"]) - 1]).tolist(), requests["bytes"].tolist(), strict=True)
     )
-    filled = set(begun[np.searchsorted(begun, missed["first"][missed["bytes"] > 0]) - 1].tolist())
-    ended: dict[int, int] = {}
+    filled = set(begins[np.searchsorted(begins, missed["first"][missed["bytes"] > 0]) - 1].tolist())
+    ends: dict[int, int] = {}
     names = ("unit", "ticket", "tile", "start", "end", "moved", "aux", "first", "last")
     for unit, ticket, tile, begin, end, moved, aux, first, last in zip(
         *(work[name].tolist() for name in names), strict=True
     ):
         step_stalls = stalls.get((ticket, tile), ())
-        lost = tuple(
+        delays = tuple(
             (cause, cycles)
             for number, engine, cause, cycles in step_stalls
             if first < number < last and engine in (0, unit)
@@ -433,8 +433,8 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         cached = unit_kind(unit) == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
         write = bool(aux & WRITES)
-        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way, ahead.get(first, 0), write)
-        ended[unit] = end
+        yield _Step(unit, ticket, begin, end, moved, ends.get(unit) == begin, delays, way, ahead.get(first, 0), write)
+        ends[unit] = end
 
 
 def _by_unit(spans: Spans, event_kind: What) -> dict[int, int]:

@@ -70,7 +70,7 @@ class Rule(NamedTuple):
         return self._replace(condition=field, condition_types=types)
 
     def reason(self, d: Descriptor) -> str:
-        """Say value and rule for a descriptor that breaks it."""
+        """Return value and rule for a descriptor that breaks it."""
         name, value = self.field, getattr(d, self.field)
         match self.check:
             case Requirement.TYPE:

@@ -156,7 +156,7 @@ def append_spans(issue: Issue, request: SumRequest, engine: int, written: int) -
 
 
 def bind_sum(issue: Issue, request: SumRequest) -> int:
-    """Bind a request that passed `check_sum` to a sum: the existing one with `accumulate`, else a new one that replaces
+    """Bind a request that passed `check_sum` to a sum: the existing sum with `accumulate`, else a new sum that replaces
     any at the address. Append its spans to `issue.operands`. Release it unless the request holds it. Return the engine.
     The caller has reserved a Span."""
     sum_span = find_sum(issue, request.cluster, request.address)

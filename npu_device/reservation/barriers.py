@@ -127,7 +127,7 @@ def enter_epochs(issue: Issue, entry: Entry) -> None:
 
 
 def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
-    """Accept a command. A BARRIER waits for all earlier commands of its scope, and later ones wait for it.
+    """Accept a command. A BARRIER waits for all earlier commands of its scope, and later commands wait for it.
 
     `scope`: NO_SCOPE for all other commands.
     """

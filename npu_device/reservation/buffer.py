@@ -197,7 +197,7 @@ class Dependencies:
         return self._waits
 
 
-def linked(first: Any, link: str = "next") -> Iterator[Any]:
+def iterate(first: Any, link: str = "next") -> Iterator[Any]:
     """Iterate over views of the records of a linked list."""
     while first is not None:
         yield first

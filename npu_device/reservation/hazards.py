@@ -4,7 +4,7 @@ subset.
 Two interval trees hold the regions that commands in flight read and write. A command waits for the older accesses that
 conflict with its own. A write replaces the older accesses that it covers in the trees: a later command that uses these
 bytes waits for the newer access, which waits for the older. So a search visits only direct dependencies. Of these, a
-write that covers the access hides all older ones.
+write that covers the access hides all older accesses.
 
 Rows of a matrix may conflict with thousands of its columns. An access with more than `LISTED` conflicts only counts
 them; each access that completes then searches for such waiters.

@@ -123,7 +123,7 @@ def overlaps(issue: Issue, address: int, end: int) -> bool:
 
 
 def forward(result: Output | None, address: int, end: int, row_bytes: int, stride: int, data: int) -> None:
-    """Copy the parts of rows that an output and older ones have over `data`, which has the rows one behind the
+    """Copy the parts of rows that an output and older outputs have over `data`, which has the rows one after the
     other."""
     while result is not None:
         if result.address < end and address < result.end:

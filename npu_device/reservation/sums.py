@@ -10,7 +10,7 @@ from npu_device.decode.command import ACCUMULATORS_BASE, SUM_BYTES, Command, Sum
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.reservation import accumulators
-from npu_device.reservation.buffer import IssueBuffer, linked, list_buffer
+from npu_device.reservation.buffer import IssueBuffer, iterate, list_buffer
 from npu_device.reservation.state import UNUSED, Span
 from pyv_native.state import LATEST, WORD32, StateError, inside, rows, sequence
 
@@ -80,7 +80,7 @@ class Accumulators:
         base = ACCUMULATORS_BASE + (request.cluster * self._engines + first.engine) * self._size
         return tuple(
             Region(base + span.begin, 1, span.size, span.size)
-            for span in linked(first)
+            for span in iterate(first)
             if span.address == request.address
         )
 
@@ -89,7 +89,7 @@ class Accumulators:
     def regions(self) -> Iterator[Region]:
         """Iterate over the regions of all sums to which commands can add."""
         for index, accumulator in enumerate(self._buffer.issue.accumulators):
-            for span in linked(accumulator.spans):
+            for span in iterate(accumulator.spans):
                 if span.address != UNUSED:
                     yield Region(ACCUMULATORS_BASE + index * self._size + span.begin, 1, span.size, span.size)
 
@@ -99,7 +99,7 @@ class Accumulators:
         return [
             [
                 [span.size, span.address, *((0, 0, 0) if span.address == UNUSED else _shape(span))]
-                for span in linked(accumulator.spans)
+                for span in iterate(accumulator.spans)
             ]
             for accumulator in self._buffer.issue.accumulators
         ]

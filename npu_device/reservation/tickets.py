@@ -41,14 +41,14 @@ def forget_oldest(issue: Issue) -> None:
         return
     unlink_ended(issue, record)
     index = record.ticket & (BUCKETS - 1)
-    before = issue.buckets[index]
-    if before is record:
+    previous = issue.buckets[index]
+    if previous is record:
         issue.buckets[index] = record.next
     else:
-        while before is not None and before.next is not record:
-            before = before.next
-        if before is not None:
-            before.next = record.next
+        while previous is not None and previous.next is not record:
+            previous = previous.next
+        if previous is not None:
+            previous.next = record.next
     record.next = issue.free_tickets
     issue.free_tickets = record
     issue.spare_tickets += 1

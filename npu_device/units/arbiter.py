@@ -86,9 +86,9 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
         elif lowest.kind == DMA:
             backlog = max(0, backlog - part * (PORT_CYCLE - total))
         elapsed += part
-    lost = (backlog + PORT_CYCLE - 1) >> FRACTION_BITS
-    if lost:
-        delay(loop, lowest, loop.banks[access.bank], t, expected_end(loop, lowest) + lost)
+    stall = (backlog + PORT_CYCLE - 1) >> FRACTION_BITS
+    if stall:
+        delay(loop, lowest, loop.banks[access.bank], t, expected_end(loop, lowest) + stall)
 
 
 def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -> None:
@@ -111,7 +111,7 @@ def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -
 def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
     """Extend the bank accesses of a unit's step to cycle `end` by a conflict. A transfer whose data moves until then
     anyway loses nothing; while its data moves, its loss is unknown."""
-    lost = end - unit.start - unit.length
+    stall = end - unit.start - unit.length
     unit.length = max(unit.length, end - unit.start)
     if unit.kind == DMA:
         if end > unit.earliest_end:
@@ -119,12 +119,12 @@ def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
             unit.conflict_bank = bank.code
         if unit.phase == MOVING:
             return
-        lost = end + unit.step.piece.tail - unit.end
-    if lost > 0:
-        unit.end += lost
+        stall = end + unit.step.piece.tail - unit.end
+    if stall > 0:
+        unit.end += stall
         if loop.external and unit.external:
-            unit.stalled += lost
-        emit_conflict(loop, unit, bank.code, t, lost)
+            unit.stalled += stall
+        emit_conflict(loop, unit, bank.code, t, stall)
 
 
 def emit_conflict(loop: EventLoop, unit: Unit, bank: int, t: int, cycles: int) -> None:

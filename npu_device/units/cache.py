@@ -81,7 +81,7 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
 
 def bypass(loop: EventLoop, unit: Unit, t: int) -> None:
     """Keep the L2 consistent with a transfer that bypasses it. A write evicts its lines; a read first writes back dirty
-    lines, and reports stale ones."""
+    lines, and reports stale lines."""
     l2 = loop.l2
     step = unit.step
     piece = step.piece

@@ -30,7 +30,7 @@ def end_data(unit: Unit, data_end: int) -> None:
 
 
 def foresee(loop: EventLoop, t: int) -> None:
-    """Predict the ends of all transfers, after the last one that begins in cycle `t`."""
+    """Predict the ends of all transfers, after the last transfer that begins in cycle `t`."""
     flow(loop, t)
     for unit in loop.units:
         unit.backup = unit.left

@@ -84,7 +84,7 @@ def share_rates(loop: EventLoop, t: int) -> None:
 
 def serve_oldest_first(loop: EventLoop, phase: int, t: int) -> None:
     """Set the rates of the transfers in a phase whose data can move in cycle `t`. By age, each takes the bandwidth that
-    older ones leave. A transfer without any waits; it uses banks from its first byte on."""
+    older transfers leave. A transfer without any waits; it uses banks from its first byte on."""
     for link in loop.links:
         link.spare = link.rate
     for unit in loop.units:

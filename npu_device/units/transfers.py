@@ -117,7 +117,7 @@ def serve_transfer(loop: EventLoop, step: Step, t: int) -> int:
     request = loop.dram.direct
     request_step(request, step)
     end = serve_directly(loop.dram, t, request.write)
-    return end if request.write else end + loop.dram.times.way_back
+    return end if request.write else end + loop.dram.times.return_latency
 
 
 def release_request(loop: EventLoop, unit: Unit) -> None:

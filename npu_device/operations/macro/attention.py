@@ -38,12 +38,12 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    lay_out,
     matrix_write,
     operand,
     position_operand,
     read_position,
     require_dram,
-    strided,
     values,
 )
 from npu_device.operations.macro.encoded import (
@@ -384,10 +384,10 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     if not keys or (t_max and keys > t_max) or ((causal or words["window"]) and keys < queries):
         raise DescriptorError(TicketError.SHAPE, f"kv_len {keys} with q_len {queries} and t_max {t_max}")
     check_cache(kind_kv, dim, kv_heads, t_max)
-    q = strided("in0", d.in0_addr, queries, heads * dim, kind, block.ld0)
-    out = strided("out", d.out_addr, queries, heads * dim, kind_out, block.ldo)
+    q = lay_out("in0", d.in0_addr, queries, heads * dim, kind, block.ld0)
+    out = lay_out("out", d.out_addr, queries, heads * dim, kind_out, block.ldo)
     if not t_max:
-        strided("in1", d.in1_addr, keys, kv_heads * dim, kind_kv, block.ld1)
+        lay_out("in1", d.in1_addr, keys, kv_heads * dim, kind_kv, block.ld1)
     k, v = (
         Cache(
             address,
@@ -453,7 +453,7 @@ def _new_rows(
         require_dram(site, name, target.matrix)
     check_cache(kind, cache.head_dim, cache.heads, 0)
     first, second = (
-        strided(name, at, queries, cache.heads * cache.head_dim, kind, block.ld1)
+        lay_out(name, at, queries, cache.heads * cache.head_dim, kind, block.ld1)
         for name, at in (("new keys", block.bias), ("new values", max(0, block.bias + words["new_step"])))
     )
     return first, second

@@ -146,7 +146,7 @@ def matrix_write(matrix: Matrix, result: Values) -> tuple[Region, Bytes]:
     return matrix.region, encode(result, matrix.kind)
 
 
-def strided(name: str, address: int, rows: int, columns: int, kind: DataType, distance: int) -> Matrix:
+def lay_out(name: str, address: int, rows: int, columns: int, kind: DataType, distance: int) -> Matrix:
     """Return a matrix with `distance` bytes between rows, 0: packed. DescriptorError when its rows overlap."""
     if 0 < distance < row_bytes(columns, kind):
         raise DescriptorError(

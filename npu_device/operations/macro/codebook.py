@@ -32,7 +32,7 @@ class Codebooks(NamedTuple):
         """Bytes."""
         return self.books * CODEBOOK_BYTES
 
-    def expanded(self, read: Read, in1: Matrix) -> Values:
+    def expand(self, read: Read, in1: Matrix) -> Values:
         """Return the elements of the weights, shape (rows, columns)."""
         vectors = values(read, self.matrix).reshape(self.books, VQ_ENTRIES, VQ_VECTOR)
         codes = decode(read(in1.region), DataType.UINT8, in1.rows, -(-in1.columns // VQ_VECTOR))

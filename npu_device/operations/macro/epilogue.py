@@ -14,7 +14,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import epilogue
 from npu_device.operations.kernels.elements import blocks, join, limits
 from npu_device.operations.kernels.gemm import subtract_zero
-from npu_device.operations.macro.base import Operand, operand, strided, values
+from npu_device.operations.macro.base import Operand, lay_out, operand, values
 
 _ACTIVATIONS = {int(activation): activation for activation in Activation}
 _ALL = ACTIVATION_MASK | sum(Epilogue)
@@ -97,7 +97,7 @@ def finish(d: Descriptor, block: Extended, rows: int, columns: int, integer: boo
     if word & Epilogue.BIAS:
         bias = make_matrix(block.bias, 1, columns, DataType.INT32 if integer else DataType.FP32)
     if word & Epilogue.RESIDUAL:
-        residual = strided("in2", block.in2, rows, columns, kind, block.ldo)
+        residual = lay_out("in2", block.in2, rows, columns, kind, block.ldo)
     if scaled:
         more = 1 if to_integer and residual is not None else 0
         scale = make_matrix(block.scale, 1, channels + more, DataType.FP32)

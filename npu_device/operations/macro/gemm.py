@@ -16,7 +16,7 @@ from npu_device.operations.checks import DescriptorError, nonzero
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.limits import check_products
 from npu_device.operations.loops import decode_loops
-from npu_device.operations.macro.base import Setting, strided, values
+from npu_device.operations.macro.base import Setting, lay_out, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
@@ -87,7 +87,7 @@ class GemmMacro(ProductMacro):
         nest, of, parts, movement = folds
         place = (nest.row, nest.rows, nest.at, nest.depth)
         if movement.moves:
-            return self.product_plan(folds, of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
+            return self.product_plan(folds, of.block_tiles("in0", self.in0, *place, movement.moves["in0"]), setting)
         loads = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
         return self.product_plan(folds, of.tiles("in0", self.in0, *place, loads, source=source), setting)
@@ -99,9 +99,9 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
     nonzero(block, "m", "n", "k")
     m, n, k = block.m, block.n, block.k
     check_products(site.limits, m * n * k)
-    out = strided("out", d.out_addr, m, n, kind, block.ldo)
-    in0 = strided("in0", d.in0_addr, m, k, kind0, block.ld0)
-    in1 = strided("in1", d.in1_addr, *((n, k) if d.in1_nk else (k, n)), kind1, block.ld1)
+    out = lay_out("out", d.out_addr, m, n, kind, block.ldo)
+    in0 = lay_out("in0", d.in0_addr, m, k, kind0, block.ld0)
+    in1 = lay_out("in1", d.in1_addr, *((n, k) if d.in1_nk else (k, n)), kind1, block.ld1)
     codebooks = decode_codebooks(d, block, site, in1)
     part = finish(d, block, m, n, integer, kind)
     tile = (

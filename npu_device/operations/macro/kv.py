@@ -34,12 +34,12 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    lay_out,
     matrix_write,
     operand,
     position_operand,
     read_position,
     require_dram,
-    strided,
     values,
 )
 from npu_device.operations.macro.encoded import (
@@ -352,7 +352,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
         raise DescriptorError(TicketError.POSITION, f"{tokens} tokens, t_max is {t_max}")
     check_cache(kind, dim, heads, 0)
     address, distance = (d.in0_addr, block.ld0) if append else (d.out_addr, block.ldo)
-    tensor = strided("in0" if append else "out", address, tokens, heads * dim, kind, distance)
+    tensor = lay_out("in0" if append else "out", address, tokens, heads * dim, kind, distance)
     cache = Cache(
         d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale,
         FetchedHalf.of(site.kv_halves[0]),

@@ -23,7 +23,7 @@ from npu_device.operations.checks import DescriptorError, element_type, nonzero,
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.moves import row_numbers
 from npu_device.operations.limits import check_runs
-from npu_device.operations.macro.base import Macro, Operand, Setting, operand, require_dram, strided, values
+from npu_device.operations.macro.base import Macro, Operand, Setting, lay_out, operand, require_dram, values
 from npu_device.operations.macro.tiles import Blocks, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.trace.events import Kind, Role
@@ -249,9 +249,9 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     unused_word(d, "param0", "tile_n", "tile_k")
     unused_word(block, "loop_order", "engines", "ld1", "epilogue", "in2", "bias", "scale")
     nonzero(block, "m", "n", "k")
-    table = strided("in0", d.in0_addr, block.k, block.n, kind, block.ld0)
+    table = lay_out("in0", d.in0_addr, block.k, block.n, kind, block.ld0)
     require_dram(site, "in0", table)
-    out = strided("out", d.out_addr, block.m, block.n, kind, block.ldo)
+    out = lay_out("out", d.out_addr, block.m, block.n, kind, block.ldo)
     indices = make_matrix(d.in1_addr, 1, block.m, DataType.INT32)
     size = tile_size(d, "tile_m", block.m)
 

@@ -190,7 +190,7 @@ class ProductMacro(Macro):
     def weights(self, read: Read) -> elements.Values:
         """Return the elements of in1, less their zero point."""
         if self.codebooks is not None:
-            return self.codebooks.expanded(read, self.in1)
+            return self.codebooks.expand(read, self.in1)
         return gemm.subtract_zero(values(read, self.in1), self.zeros[1])
 
     @abstractmethod
@@ -285,7 +285,7 @@ class ProductMacro(Macro):
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
         source = _source(nest.reused, of.lane, parts) if parts.split else None
         if movement.moves:
-            in1 = of.moved("in1", self.in1, *across, movement.moves["in1"])
+            in1 = of.block_tiles("in1", self.in1, *across, movement.moves["in1"])
         else:
             in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.reused), source=source)
         last = nest.last & (not d.function & Gemm.HOLD)

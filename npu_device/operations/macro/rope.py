@@ -21,11 +21,11 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    lay_out,
     matrix_write,
     operand,
     position_operand,
     read_position,
-    strided,
     values,
 )
 from npu_device.operations.macro.tiles import Blocks, vector_plan
@@ -104,8 +104,8 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
         raise DescriptorError(TicketError.RESERVED, f"flags {words['rope_flags']:#x}: bits above [0] must be 0")
     if block.m > t_max:
         raise DescriptorError(TicketError.POSITION, f"{block.m} rows, the tables have {t_max}")
-    x = strided("in0", d.in0_addr, block.m, heads * dim, kind, block.ld0)
-    out = strided("out", d.out_addr, block.m, heads * dim, kind_out, block.ldo)
+    x = lay_out("in0", d.in0_addr, block.m, heads * dim, kind, block.ld0)
+    out = lay_out("out", d.out_addr, block.m, heads * dim, kind_out, block.ldo)
     cos, sin = (make_matrix(address, t_max, rotary // 2, table) for address in (d.in1_addr, block.in2))
     size = tile_size(d, "tile_m", block.m)
 

@@ -156,7 +156,7 @@ class Operands:
             source, self.alignments.get(word or name, 0), step=step,
         )  # fmt: skip
 
-    def moved(
+    def block_tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves,
         step: int = 1,
     ) -> Tiles:  # fmt: skip

@@ -24,7 +24,7 @@ from npu_device.operations.kernels import elements, rows
 from npu_device.operations.kernels.elements import Values, as_float
 from npu_device.operations.kernels.eltwise import Parameters, apply
 from npu_device.operations.limits import check_operations
-from npu_device.operations.macro.base import Macro, Operand, Setting, matrix_write, operand, strided, values
+from npu_device.operations.macro.base import Macro, Operand, Setting, lay_out, matrix_write, operand, values
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Blocks, vector_plan
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -141,7 +141,7 @@ def _source(name: str, address: int, block: Extended, kind: DataType, shape: int
     wide = 1 if shape in (Broadcast.COLUMN, Broadcast.SCALAR) else block.n
     if shape != Broadcast.FULL and distance:
         raise DescriptorError(TicketError.RESERVED, f"bytes between rows of {name}, which is broadcast")
-    matrix = strided(name, address, high, wide, kind, distance)
+    matrix = lay_out(name, address, high, wide, kind, distance)
     return Source(name, matrix, int(high == block.m), int(wide == block.n))
 
 
@@ -198,7 +198,7 @@ def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
             parameters = parameters._replace(scale=operands[1][0])
         return apply(function, operands, parameters, out_kind)
 
-    out = strided("out", d.out_addr, block.m, block.n, out_kind, block.ldo)
+    out = lay_out("out", d.out_addr, block.m, block.n, out_kind, block.ldo)
     return make_vector(d, block, site, tuple(inputs), out, evaluate, site.operations(Opcode.ELTWISE), tile)
 
 
@@ -210,8 +210,8 @@ def _float_block(d: Descriptor, block: Extended, *unused: str) -> tuple[Source, 
     unused_word(d, "tile_k")
     unused_word(block, "k", "loop_order", "in2", "scale", "ld1", *unused)
     nonzero(block, "m", "n")
-    source = strided("in0", d.in0_addr, block.m, block.n, kind, block.ld0)
-    return Source("in0", source), strided("out", d.out_addr, block.m, block.n, kind, block.ldo)
+    source = lay_out("in0", d.in0_addr, block.m, block.n, kind, block.ld0)
+    return Source("in0", source), lay_out("out", d.out_addr, block.m, block.n, kind, block.ldo)
 
 
 def decode_norm(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
@@ -261,12 +261,12 @@ def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
     unused_word(block, "loop_order", "epilogue", "in2", "bias", "scale", "ld1")
     nonzero(block, "m", "n")
     m, n, k = block.m, block.n, max(1, block.k)
-    out = strided("out", d.out_addr, m, k, out_kind, block.ldo)
+    out = lay_out("out", d.out_addr, m, k, out_kind, block.ldo)
     if k == 1:
-        source = Source("in0", strided("in0", d.in0_addr, m, n, kind, block.ld0), 1, 0)
+        source = Source("in0", lay_out("in0", d.in0_addr, m, n, kind, block.ld0), 1, 0)
         tile = (tile_size(d, "tile_m", m), 1)
     else:
-        source = Source("in0", strided("in0", d.in0_addr, m * n, k, kind, block.ld0), n)
+        source = Source("in0", lay_out("in0", d.in0_addr, m * n, k, kind, block.ld0), n)
         tile = (tile_size(d, "tile_m", m), tile_size(d, "tile_n", k, kind, out_kind))
 
     def evaluate(operands: list[Values]) -> Values:

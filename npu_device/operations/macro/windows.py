@@ -27,7 +27,7 @@ from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.windows import pool, windows
 from npu_device.operations.limits import check_operations, check_pads, check_products
 from npu_device.operations.loops import decode_loops
-from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, matrix_write, operand, strided, values
+from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, lay_out, matrix_write, operand, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
@@ -156,7 +156,7 @@ class ConvMacro(ProductMacro):
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.split(nest, movement, lanes, setting, ("in0",))
         if movement.moves:
-            in0 = folds.of.moved("in0", self.in0, *place, movement.moves["in0"], s.step)
+            in0 = folds.of.block_tiles("in0", self.in0, *place, movement.moves["in0"], s.step)
             return self.product_plan(folds, in0, setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(first_use[tile] & begins)
@@ -203,10 +203,10 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     depth = shape.kh * shape.kw * channels
     check_pads(site.limits, shape, words["cin"])
     check_products(site.limits, shape.pixels * depth * words["cout"])
-    in0 = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, words["cin"], kind0, block.ld0)
+    in0 = lay_out("in0", d.in0_addr, shape.batch * shape.h * shape.w, words["cin"], kind0, block.ld0)
     unused_word(block, "ld1")
     in1 = make_matrix(d.in1_addr, *((words["cout"], depth) if d.in1_nk else (depth, words["cout"])), kind1)
-    out = strided("out", d.out_addr, shape.pixels, words["cout"], kind, block.ldo)
+    out = lay_out("out", d.out_addr, shape.pixels, words["cout"], kind, block.ldo)
     codebooks = decode_codebooks(d, block, site, in1)
     part = finish(d, block, shape.pixels, words["cout"], integer, kind)
     together = _groups_of_tile(d, groups, filters)
@@ -299,8 +299,8 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     channels = words["channels"]
     check_pads(site.limits, shape, channels)
     check_operations(site.limits, shape.pixels * shape.kh * shape.kw * channels)
-    source = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
-    out = strided("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
+    source = lay_out("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
+    out = lay_out("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
     tile = (tile_size(d, "tile_m", shape.pixels), tile_size(d, "tile_n", channels, kind))
 
     def demand(tile: Tile, buffers: Buffers) -> None:

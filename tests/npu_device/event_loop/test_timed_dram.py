@@ -116,9 +116,9 @@ def test_each_transfer_ends_when_a_plain_scheduler_of_bursts_says(
         plain.request(transfer)
         requests[begin["ticket"]] = transfer
     plain.run()
-    way_back = Timing(of).way_back
+    return_latency = Timing(of).return_latency
     assert ends == {
-        ticket: cycles(clock, transfer.finish or 0) + (0 if transfer.write else way_back)
+        ticket: cycles(clock, transfer.finish or 0) + (0 if transfer.write else return_latency)
         for ticket, transfer in requests.items()
     }
     assert trace.run.device.counters.up_to_date().to_json()["dram"] == {
