@@ -42,9 +42,9 @@ class Rates:
         limits = (channel, lowest) if self.uniform and not timed else (channel, per_channel, noc)
         rates = [rate for rate in limits if rate is not None]
         self.per_byte = lcm(*(rate.denominator for rate in rates)) if rates else 1
-        least = MIN_CREDITS if self.uniform else MIN_CREDITS * max(16, self._channels)
-        if lowest is not None and lowest * self.per_byte < least:
-            self.per_byte *= least
+        min_credits = MIN_CREDITS if self.uniform else MIN_CREDITS * max(16, self._channels)
+        if lowest is not None and lowest * self.per_byte < min_credits:
+            self.per_byte *= min_credits
         self.channel = self._credits(channel)
         """Rate of one DMA channel."""
         self.first = self._credits(lowest)

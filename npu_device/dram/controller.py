@@ -93,12 +93,12 @@ def take_segment(dram: TimedDram, request: Request, segment: RowSegment) -> None
     times = dram.times
     address = request.address
     block = 1 << times.block_shift
-    place = address >> times.block_shift + times.channel_bits << times.block_shift | address & block - 1
-    end = min(request.row_end, address - (place & times.row_bytes - 1) + times.row_bytes)
+    block_address = address >> times.block_shift + times.channel_bits << times.block_shift | address & block - 1
+    end = min(request.row_end, address - (block_address & times.row_bytes - 1) + times.row_bytes)
     if times.channel_bits:
         end = min(end, (address & -block) + block)
-    segment.burst = place >> times.shift
-    segment.count = (place + end - address - 1 >> times.shift) - segment.burst + 1
+    segment.burst = block_address >> times.shift
+    segment.count = (block_address + end - address - 1 >> times.shift) - segment.burst + 1
     segment.request = request
     segment.write = request.write
     request.address = end

@@ -125,11 +125,11 @@ def _convert(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
 
 
 def _move(
-    command: Mapping[str, Any], place: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
+    command: Mapping[str, Any], address: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
 ) -> Descriptor:
     """Return a DMA command: LOAD or STORE, for role kv KV_READ or KV_APPEND, which may convert types."""
-    dram = DRAM_BASE + place["dram_addr"]
-    spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
+    dram = DRAM_BASE + address["dram_addr"]
+    spm = _spm(config, shared.get("cluster", 0), address["spm_bank"], address["spm_offset"])
     load_tile = command["opcode"] == LOAD_TILE
     kind, elements = MOVED_AS[command["qbits"]], command["num_elements"]
     if "dtype" in command:
@@ -251,18 +251,18 @@ def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         return
     size = bytes_total(command["num_elements"], command["qbits"])
     for side in ("k", "v"):
-        place = command[side]
-        if "layout" not in place:
+        location = command[side]
+        if "layout" not in location:
             continue
-        layout = place["layout"]
+        layout = location["layout"]
         if layout["token"] >= layout["t_max"]:
             rule = f"must be below t_max {layout['t_max']}"
             yield Fault(Code.RANGE, f"{prefix}{side}.layout.token", layout["token"], rule)
             continue
         address = layout["base"] + (layout["head"] * layout["t_max"] + layout["token"]) * size
-        if place["dram_addr"] != address:
+        if location["dram_addr"] != address:
             rule = f"must be {address}: base + (head x t_max + token) x {size} bytes"
-            yield Fault(Code.RANGE, f"{prefix}{side}.dram_addr", place["dram_addr"], rule)
+            yield Fault(Code.RANGE, f"{prefix}{side}.dram_addr", location["dram_addr"], rule)
     keys, values = command["k"]["dram_addr"], command["v"]["dram_addr"]
     if abs(keys - values) < size:
         rule = f"keys and values of {size} bytes overlap, keys are at {keys}: each needs a row of its own"

@@ -48,7 +48,7 @@ class KvCache:
         for name, value, limit in (("head", head, self.heads), ("token", token, self.t_max), ("b", batch, self.batch)):
             if not 0 <= value < limit:
                 raise NpuDeviceError(f"KV cache {name} {value}: must be below {limit}")
-        before = sum(self.t_max * self.row_bytes(one) for one in range(head))
+        before = sum(self.t_max * self.row_bytes(previous) for previous in range(head))
         return self.base + batch * self.bytes_alloc // self.batch + before + token * self.row_bytes(head)
 
     @property

@@ -239,14 +239,14 @@ class AttentionMacro(Macro):
         q = of.tiles("in0", self.q, query, queries, *across, np.flatnonzero(first))
         out = of.tiles("out", self.out, query, queries, *across, np.flatnonzero(last == 2))
 
-        def cached(cache: Cache, name: str, use: int) -> Tiles:
+        def read_tiles(cache: Cache, name: str, use: int) -> Tiles:
             if cache.t_max:
-                place = (head * cache.t_max + start, keys, np.zeros_like(row), wide)
+                extent = (head * cache.t_max + start, keys, np.zeros_like(row), wide)
             else:
-                place = (start, keys, head * dim, wide)
-            return of.tiles(name, cache.matrix, *place, np.flatnonzero((phase == use) & (is_new == 0)))
+                extent = (start, keys, head * dim, wide)
+            return of.tiles(name, cache.matrix, *extent, np.flatnonzero((phase == use) & (is_new == 0)))
 
-        k, v = cached(self.k, "in1", 0), cached(self.v, "in2", 1)
+        k, v = read_tiles(self.k, "in1", 0), read_tiles(self.v, "in2", 1)
         new, appended = self._append_tiles(of, head, row, is_new, phase)
         ahead, part = np.zeros_like(row), np.zeros_like(row)
         if setting.mask_skip:
@@ -322,9 +322,9 @@ class AttentionMacro(Macro):
             new_tiles, name = (is_new == 1) & (phase == use), NEW[use]
             source = of.tiles(name, matrix, zero, count, head * dim, wide, np.flatnonzero(new_tiles), word="bias")
             slots = Operands({name: source.slots or in_place(matrix)}, of.lane, of.alignments)
-            place = (head * cache.t_max + old, count, zero, wide)
+            extent = (head * cache.t_max + old, count, zero, wide)
             once = np.flatnonzero(new_tiles & (row == 0))
-            rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
+            rows = slots.tiles(name, cache.matrix, *extent, once, word=("in1", "in2")[use])
             read.append(source)
             encoded = cache.encoded
             if encoded is not None and self.encoded_sizes is not None and rows.slots is not None:

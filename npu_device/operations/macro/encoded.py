@@ -197,8 +197,8 @@ class Transfers:
         if self._write:  # all heads of a group are there at the same time
             moved = moved[column[moved] == 0]
         width = np.full_like(column, (group if self._write else 1) * cache.head_dim)
-        place = row * cache.t_max + tokens.coded, tokens.coded_count, column * cache.head_dim, width
-        tiles = self._tiles(self._of, matrix, place, moved)
+        extent = row * cache.t_max + tokens.coded, tokens.coded_count, column * cache.head_dim, width
+        tiles = self._tiles(self._of, matrix, extent, moved)
         inside = ENGINE_BYTES if codec.tail and self._write else 0
         return tiles.stream(role, self._aux, write=self._write, early=early, passes=codec.passes, max_bytes=inside)
 
@@ -254,8 +254,8 @@ class Transfers:
         groups = -(-(tokens.coded + tokens.coded_count) // stream.group) - first
         matrix = make_matrix(cache.address("meta"), stream.rows, cache.pitch(stream), DataType.UINT8)
         moved = moves[(head[moves] % share == 0) & (tokens.coded_count[moves] > 0)]
-        place = head // share, np.ones_like(head), first * stream.size, groups * stream.size
-        yield self._tiles(self._uncoded, matrix, place, moved)
+        extent = head // share, np.ones_like(head), first * stream.size, groups * stream.size
+        yield self._tiles(self._uncoded, matrix, extent, moved)
 
     def _tail(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
         """Yield rows of the ring, in two parts if it wraps."""
@@ -267,11 +267,11 @@ class Transfers:
         slot = tokens.waiting % ring
         before = np.minimum(tokens.waiting_count, ring - slot)
         for at, count in ((slot, before), (np.zeros_like(slot), tokens.waiting_count - before)):
-            place = head * ring + at, count, *self._columns(head)
-            yield self._tiles(self._uncoded, matrix, place, moves[count[moves] > 0])
+            extent = head * ring + at, count, *self._columns(head)
+            yield self._tiles(self._uncoded, matrix, extent, moves[count[moves] > 0])
 
-    def _tiles(self, of: Operands, matrix: Matrix, place: tuple[Column, ...], moves: Column) -> Tiles:
-        row, rows, column, columns = place
+    def _tiles(self, of: Operands, matrix: Matrix, extent: tuple[Column, ...], moves: Column) -> Tiles:
+        row, rows, column, columns = extent
         operands = Operands({self._name: self._slots}, of.lane, of.alignments)
         return operands.tiles(self._name, matrix, row, rows, column, columns, moves, word=self._word)
 

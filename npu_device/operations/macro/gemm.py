@@ -85,12 +85,12 @@ class GemmMacro(ProductMacro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         folds = self.split(*self._nest(setting, lanes), lanes, setting, ())
         nest, of, parts, movement = folds
-        place = (nest.row, nest.rows, nest.at, nest.depth)
+        extent = (nest.row, nest.rows, nest.at, nest.depth)
         if movement.moves:
-            return self.product_plan(folds, of.block_tiles("in0", self.in0, *place, movement.moves["in0"]), setting)
+            return self.product_plan(folds, of.block_tiles("in0", self.in0, *extent, movement.moves["in0"]), setting)
         loads = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
-        return self.product_plan(folds, of.tiles("in0", self.in0, *place, loads, source=source), setting)
+        return self.product_plan(folds, of.tiles("in0", self.in0, *extent, loads, source=source), setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:

@@ -324,8 +324,8 @@ class ProductMacro(Macro):
         if self.codebooks is None:
             return ()
         matrix, zero, once = self.codebooks.matrix, np.zeros_like(of.lane), np.zeros(1, np.int64)
-        place = (zero, zero + matrix.rows, zero, zero + matrix.columns)
-        moved = of.tiles("codebook", matrix, *place, once, shared=True)
+        extent = (zero, zero + matrix.rows, zero, zero + matrix.columns)
+        moved = of.tiles("codebook", matrix, *extent, once, shared=True)
         return moved.stream(Role.WEIGHT, Opcode.LOAD, table=True)
 
     def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
@@ -339,10 +339,10 @@ class ProductMacro(Macro):
             ("residual", part.residual, (nest.row, nest.rows, *wide), Role.ACTIVATION),
         )
         streams: tuple[Stream, ...] = ()
-        for name, matrix, place, role in named:
+        for name, matrix, extent, role in named:
             if matrix is not None:
                 word = "in2" if name == "residual" else name
-                streams += of.tiles(name, matrix, *place, ends, word=word).stream(role, Opcode.LOAD, late=True)
+                streams += of.tiles(name, matrix, *extent, ends, word=word).stream(role, Opcode.LOAD, late=True)
         return streams
 
 

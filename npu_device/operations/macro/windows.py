@@ -153,15 +153,15 @@ class ConvMacro(ProductMacro):
         row, group = nest.row, index["g"] * self._together
         groups = np.minimum(self._together, self.groups - group)
         first_use = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
-        place = (*patch(s, row, nest.rows), group * channels, groups * channels)
+        extent = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.split(nest, movement, lanes, setting, ("in0",))
         if movement.moves:
-            in0 = folds.of.block_tiles("in0", self.in0, *place, movement.moves["in0"], s.step)
+            in0 = folds.of.block_tiles("in0", self.in0, *extent, movement.moves["in0"], s.step)
             return self.product_plan(folds, in0, setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(first_use[tile] & begins)
         shared = lanes > 1 and len(moves) == 1
-        at, rows, first, width = (column[tile] for column in place)
+        at, rows, first, width = (column[tile] for column in extent)
         in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared, step=s.step)
         return self.product_plan(folds, in0, setting)
 
@@ -276,8 +276,8 @@ class PoolMacro(Macro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, blocks = self.shape, self._blocks
         of = blocks.operands(self, lanes)
-        place = (*patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
-        source = of.tiles("in0", self.source, *place, step=s.step)
+        extent = (*patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
+        source = of.tiles("in0", self.source, *extent, step=s.step)
         out = of.tiles("out", self.out, *blocks)
         return vector_plan(self, setting, blocks, [source], out, self.source.kind, s.kh * s.kw)
 
