@@ -37,7 +37,7 @@ def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         raise ModelError(f"{path}: --shape {next(iter(shapes))}: a module has the shapes of its inputs; drop it")
     source = read(path)
     if not is_graph(source):
-        return import_module(source)
+        return import_source(source)
     graph = graph_of(source)
     check_alone(graph, source.name)
     return model_of(graph, source.name)
@@ -55,7 +55,7 @@ def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
     return arguments or named, [op_name(op) for op in function.walk() if op is not function]
 
 
-def import_module(source: MlirSource) -> OnnxModel:
+def import_source(source: MlirSource) -> OnnxModel:
     """Return the model of a parsed module."""
     function = _function(source)
     block = function.body.blocks[0]

@@ -91,7 +91,7 @@ def test_a_session_from_start_to_exit_changes_nothing() -> None:
         monitor help
         backtrace
         info breakpoints
-        watch *(int *)&seen
+        watch *(int *)&completions
         continue
         delete
         break npu_drain
@@ -171,10 +171,10 @@ def test_registers_and_memory_are_written() -> None:
         continue
         set var $a0 = 0x1234
         set var $mscratch = 0xabcd
-        set var *(int *)&seen = 77
+        set var *(int *)&completions = 77
         print/x $a0
         print/x $mscratch
-        print *(int *)&seen
+        print *(int *)&completions
         set var $npu_ctrl = 1
         print $npu_ctrl
         set var *(int *)0x40000028 = 1
@@ -229,12 +229,12 @@ def test_going_back() -> None:
         stepi
         stepi
         print $instret
-        watch *(int *)&seen
+        watch *(int *)&completions
         continue
-        print *(int *)&seen
+        print *(int *)&completions
         print $pc
         reverse-continue
-        print *(int *)&seen
+        print *(int *)&completions
         delete
         reverse-continue
         print $pc
@@ -324,7 +324,7 @@ def test_source_lines_and_variables(tmp_path: Path) -> None:
         info args
         finish
         print npu
-        watch seen
+        watch completions
         continue
         backtrace
         detach
@@ -334,7 +334,7 @@ def test_source_lines_and_variables(tmp_path: Path) -> None:
         assert re.search(r"main \(\) at apps/submit_latency\.c:\d+", text)
         assert re.search(r"npu_drain \(\) at lib/npu_driver\.c:\d+", text)
         assert re.search(r"\$2 = \{base = 1073741824, .*submit = 0x\w+ <npu_submit_tight>", text)
-        assert re.search(r"Hardware watchpoint 3: seen\n\nOld value = 0\nNew value = [1-9]", text)
+        assert re.search(r"Hardware watchpoint 3: completions\n\nOld value = 0\nNew value = [1-9]", text)
         assert re.search(r"#0 .* on_completion \(.*\n(#\d+ .*\n)*#\d+ .* trap_interrupt_entry \(\)", text)
         process.communicate(timeout=60)
         assert process.returncode == 0

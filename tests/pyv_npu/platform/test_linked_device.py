@@ -54,7 +54,7 @@ def loaded(mode: str = "tight") -> Platform:
 
 def link_of(platform: Platform) -> int:
     """Host address of the NPU's buffer that the clock calls, or 0."""
-    number = platform.clock.number(platform.npu)
+    number = platform.clock.index_of(platform.npu)
     assert number is not None
     return int(platform.clock.machine.devices[number].buffer)
 

@@ -39,9 +39,9 @@ def save(folder: Path) -> str:
     return str(folder / "mlp.onnx")
 
 
-def write(made: Compiled, folder: Path, *, apart: bool = False) -> None:
-    elf = CompiledModel(made, random_inputs(made, 3)).image(apart=apart)
-    write_folder(made, elf, folder, CONFIG.npu, apart=apart)
+def write(made: Compiled, folder: Path, *, split: bool = False) -> None:
+    elf = CompiledModel(made, random_inputs(made, 3)).image(split=split)
+    write_folder(made, elf, folder, CONFIG.npu, split=split)
 
 
 def test_weights_lie_in_memory_once_before_a_run() -> None:
@@ -91,7 +91,7 @@ def test_the_command_line_writes_the_file_when_asked(tmp_path: Path, capsys: pyt
 
 @needs("readelf")
 def test_readelf_reads_the_note(tmp_path: Path) -> None:
-    write(compiled(), tmp_path, apart=True)
+    write(compiled(), tmp_path, split=True)
     done = subprocess.run(["readelf", "-n", tmp_path / "image.elf"], capture_output=True, text=True, check=True)
     assert b"weights.bin".hex(" ") in done.stdout and not done.stderr
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toolchain.backend import compile_layers
 from toolchain.codegen import Target
-from toolchain.mlir.importer import import_module
+from toolchain.mlir.importer import import_source
 from toolchain.mlir.npu.generated import compile_module, submit_function
 from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.npu.isa import isa_module
@@ -21,7 +21,7 @@ Lowering = Callable[[str, str], str]
 
 def to_layers(text: str, name: str) -> str:
     """linalg and tosa to NPU-IR."""
-    return print_module(module_of(import_model(import_module(MlirSource(text, name)))))
+    return print_module(module_of(import_model(import_source(MlirSource(text, name)))))
 
 
 def to_instructions(text: str, name: str) -> str:

@@ -14,12 +14,12 @@ from pyv_npu.workloads.data import random_inputs
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.graph import Graph
-from toolchain.mlir.importer import import_module
+from toolchain.mlir.importer import import_source
 from toolchain.mlir.text.source import MlirSource
 
 
 def compiled(text: str, name: str = "case.mlir", granularity: str = "macro") -> Compiled:
-    return compile_model(import_module(MlirSource(text, name)), Target(), granularity=granularity)
+    return compile_model(import_source(MlirSource(text, name)), Target(), granularity=granularity)
 
 
 def outputs(model: Compiled, seed: int = 1) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:

@@ -8,7 +8,7 @@ from operation_cases import CASES
 from work_count import calls
 
 from toolchain.errors import ToolchainError
-from toolchain.mlir.importer import import_module
+from toolchain.mlir.importer import import_source
 from toolchain.mlir.npu.graph import graph_of, is_graph, module_of
 from toolchain.mlir.text.dialect import print_module
 from toolchain.mlir.text.source import MlirSource
@@ -86,10 +86,10 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
 )  # fmt: skip
 def test_what_is_not_accepted_is_one_line(text: str, said: str) -> None:
     if not said:
-        import_module(MlirSource(text, "m.mlir"))  # @main is the model
+        import_source(MlirSource(text, "m.mlir"))  # @main is the model
         return
     with pytest.raises(ToolchainError) as refused:
-        import_model(import_module(MlirSource(text, "m.mlir")))
+        import_model(import_source(MlirSource(text, "m.mlir")))
     message = str(refused.value)
     assert said in message and message.startswith("m.mlir") and "\n" not in message
 
@@ -126,7 +126,7 @@ def fuzz(count: int, seed: int) -> int:
     chance = random.Random(seed)
     texts = [*CASES.values(), *(path.read_text() for path in PROGRAMS)]
     small = [
-        print_module(module_of(import_model(import_module(MlirSource(CASES[name], name)))))
+        print_module(module_of(import_model(import_source(MlirSource(CASES[name], name)))))
         for name in ("matmul", "tosa_conv2d")
     ]
     texts = [text for text in texts if len(text) < 4000] + 20 * small
@@ -138,7 +138,7 @@ def fuzz(count: int, seed: int) -> int:
             if is_graph(source):
                 graph_of(source)
             else:
-                import_model(import_module(source))
+                import_model(import_source(source))
         except ToolchainError as error:
             refused += 1
             assert "\n" not in str(error), text
@@ -166,7 +166,7 @@ def calls_of(operations: int) -> int:
         name = "%r" if index == operations - 1 else f"%v{index}"
         lines.append(f'  {name} = "tosa.add"({before}, %x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>')
     source = MlirSource(function("\n".join(lines)), "long.mlir")
-    return calls(lambda: import_model(import_module(source)))
+    return calls(lambda: import_model(import_source(source)))
 
 
 def test_the_work_of_an_import_grows_with_its_operations() -> None:

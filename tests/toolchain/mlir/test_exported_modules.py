@@ -11,7 +11,7 @@ from mlir_rig import assert_as_mlir, compiled, outputs
 from mlir_runner import OPT, RUNNER
 
 from toolchain.errors import ModelError
-from toolchain.mlir.importer import import_module
+from toolchain.mlir.importer import import_source
 from toolchain.mlir.text.source import MlirSource
 
 FILES = sorted((Path(__file__).parent / "exported").glob("*.mlir"))
@@ -50,7 +50,7 @@ def test_what_exporters_write_and_is_not_supported_is_one_line(old: str, new: st
     text = next(path for path in FILES if path.stem == "torch_double").read_text(encoding="utf-8")
     assert old in text
     with pytest.raises(ModelError) as refused:
-        import_module(MlirSource(text.replace(old, new), "m.mlir"))
+        import_source(MlirSource(text.replace(old, new), "m.mlir"))
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -91,4 +91,4 @@ def test_a_position_of_another_value_is_refused() -> None:
     for old, new in (("cmpf ogt", "cmpf oge"), ("linalg.index 1", "linalg.index 0"), ("constant 0 :", "constant 3 :")):
         assert old in ARGMAX
         with pytest.raises(ModelError, match="a reduction with several results is not supported"):
-            import_module(MlirSource(ARGMAX.replace(old, new), "m.mlir"))
+            import_source(MlirSource(ARGMAX.replace(old, new), "m.mlir"))

@@ -1,6 +1,6 @@
 module {
   llvm.mlir.global internal @block0() {alignment = 64 : i64} : !llvm.array<32 x i32> {
-    %0 = llvm.mlir.constant(dense<[4, 16, 8, 113, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1342177280, 0, 2096896, 0, 0, 0, 0, 0, 0, 0, 4, 16, 8, 0, 0, 0, 0, 0]> : tensor<32xi32>) : !llvm.array<32 x i32>
+    %0 = llvm.mlir.constant(dense<[4, 16, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1342177280, 0, 2096896, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]> : tensor<32xi32>) : !llvm.array<32 x i32>
     llvm.return %0 : !llvm.array<32 x i32>
   }
   llvm.mlir.global internal @command0() {alignment = 64 : i64} : !llvm.struct<(array<13 x i32>, ptr, array<2 x i32>)> {

@@ -252,7 +252,7 @@ block0:
 	.word	4                               # 0x4
 	.word	16                              # 0x10
 	.word	8                               # 0x8
-	.word	113                             # 0x71
+	.word	0                               # 0x0
 	.word	0                               # 0x0
 	.word	0                               # 0x0
 	.word	0                               # 0x0
@@ -273,9 +273,9 @@ block0:
 	.word	0                               # 0x0
 	.word	0                               # 0x0
 	.word	0                               # 0x0
-	.word	4                               # 0x4
-	.word	16                              # 0x10
-	.word	8                               # 0x8
+	.word	0                               # 0x0
+	.word	0                               # 0x0
+	.word	0                               # 0x0
 	.word	0                               # 0x0
 	.word	0                               # 0x0
 	.word	0                               # 0x0
