@@ -245,11 +245,11 @@ def test_cycles_are_those_of_f1(kind: str, rows: int, columns: int, tmp_path: Pa
         reached = client.run_until(1 << 40, events.append)
         done = events[-1]
         f1 = -(-m // rows) * -(-n // columns) * (k + rows + columns - 2) - 1
-        assert done.what == Happening.DONE and done.cycle == reached == f1
+        assert done.kind == Happening.DONE and done.cycle == reached == f1
         assert product(te, m, n, k, 8, 8).cycles - 1 == f1, "the closed form, whose -1 is once per command"
         result = np.zeros((m, n), np.int32)
         for event in events:
-            if event.what == Happening.WRITE:
+            if event.kind == Happening.WRITE:
                 block = np.frombuffer(event.data, "<i4").reshape(event.rows, event.columns)
                 result[event.row : event.row + event.rows, event.column : event.column + event.columns] = block
         assert (result == a.astype(np.int32) @ b.astype(np.int32)).all()
