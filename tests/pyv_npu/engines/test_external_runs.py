@@ -124,7 +124,7 @@ LIES = [
     ("event(now, READ, 0", "event(now, READ, 2", "READ of operand 2: 0 and 1 exist"),
     ("event(0, BEGIN)", "event(0, 9)", "an event of kind 9"),
     ("for row in range(0, m, ROWS)", "for row in range(0, m - 16, ROWS)", "DONE after 14336 of 16384 elements"),
-    ("until = until if events else at", "pass", "went on after DONE"),
+    ("limit = limit if events else at", "pass", "went on after DONE"),
     ("[*events, event(now - 1, DONE)]", "events", "without DONE, and was granted"),
     ("send(EVENT, data)", "send(EVENT, data); import time; time.sleep(60)", "has not answered for 4 s"),
     ("at, data = events.pop(0)", "at, data = event(1, READ)", "has not answered for 4 s"),
