@@ -8,7 +8,7 @@ from npu_device.memory.operands import Matrix
 from npu_device.operations.kernels import elements, gemm, moves, rows
 from npu_device.operations.kernels.eltwise import eltwise
 
-_MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
+MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
 _KERNELS = {
     Opcode.ELTWISE: eltwise,
     Opcode.LAYERNORM: rows.layernorm,
@@ -36,7 +36,7 @@ def compute(command: Command, read: Read, accumulators: AccumulatorMemory) -> Wr
     output = order.output
     if output is None:
         return WriteSet()
-    if command.opcode in _MOVES:
+    if command.opcode in MOVES:
         return WriteSet(((output.region, read(order.inputs[0].region)),))
     operands = [_values(matrix, read) for matrix in order.inputs]
     if command.opcode is Opcode.GEMM_T:

@@ -15,7 +15,7 @@ from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
 from npu_device.front_end import acceptance, deadlines
-from npu_device.issue.compute import compute
+from npu_device.issue.compute import MOVES, compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
@@ -264,12 +264,12 @@ class Execution:
         self.engines.start_external_steps(cycle)
         copied = self.machine.storage.arena.words[self.machine.storage.copied]
         while entry:
-            if copied and (size := self.machine.call(results.move_size, entry)):  # it lacks a block
-                self._results.reserve(size)
+            command = self.station.command(entry)
+            if copied and command.opcode in MOVES and (size := self.machine.call(results.move_size, entry)):
+                self._results.reserve(size)  # native code lacked a block
                 self.machine.issue.call(results.sample_move, self.machine.storage.loop.tile.offset, entry)
                 entry = call(dispatch.begin_command, entry, cycle, sampled)
                 continue
-            command = self.station.command(entry)
             if not self._sample(cycle, command):
                 entry = call(dispatch.fail_command, entry, cycle, sampled)
             elif self._makes_stuck(cycle, command):
