@@ -11,7 +11,7 @@ from npu_device.memory.operands import INTEGERS, Matrix
 from npu_device.memory.region import Region, operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
-from npu_device.operations.tile_form import OPERATIONS, holds
+from npu_device.operations.tile_form import OPERATIONS, holds_sum
 from npu_device.trace.events import FRONTEND, Kind, unit_code, unit_counts
 
 ACCUMULATORS_BASE = 1 << 62
@@ -94,7 +94,7 @@ def tile_order(d: Descriptor) -> Order:
         return Order(d, opcode, kind, inputs, output, reads, writes, keeps_rest)
     total = None
     if d.accumulate or d.function:
-        total = Sum((d.tile_m, d.tile_n), d.type_in0 in INTEGERS, holds(d))
+        total = Sum((d.tile_m, d.tile_n), d.type_in0 in INTEGERS, holds_sum(d))
     keeps = total is not None and total.hold
     return Order(d, opcode, kind, inputs, output, reads, () if keeps else writes, holds=keeps, total=total)
 

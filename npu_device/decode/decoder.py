@@ -22,7 +22,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
-from npu_device.operations.tile_form import OPERATIONS, Operation, holds, pool_window
+from npu_device.operations.tile_form import OPERATIONS, Operation, holds_sum, pool_window
 from npu_device.trace.events import Kind, unit_counts
 from pyv_native.arena import ROOT, Arena
 from pyv_native.module import NativeModule
@@ -208,7 +208,7 @@ class Decoder:
             self._regions.macro_operand(d, operand, workspace)
         total = None
         if macro.accumulator_shape is not None and (d.accumulate or d.function):
-            total = Sum(macro.accumulator_shape, d.type_in0 in INTEGERS, holds(d))
+            total = Sum(macro.accumulator_shape, d.type_in0 in INTEGERS, holds_sum(d))
         keeps = total is not None and total.hold
         return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=keeps, total=total)
 

@@ -25,7 +25,7 @@ MAX_TYPE = int(max(DataType))
 
 
 class DecodeFault(IntEnum):
-    """Reason of a refusal."""
+    """Reason why a descriptor is invalid."""
 
     NONE = 0
     OPCODE = 1
@@ -41,7 +41,7 @@ class DecodeFault(IntEnum):
     ALIGNMENT = 11
     PADS = 12
     MISALIGNED = 13
-    """An operand, as all that follow."""
+    """This fault, and all that follow, concern an operand."""
     BEYOND_SPM = 14
     BANKS = 15
     NO_MEMORY = 16
@@ -50,7 +50,7 @@ class DecodeFault(IntEnum):
 
 
 def product(a: int, b: int) -> int:
-    """Multiply two extents, at most to LARGE."""
+    """Multiply two extents, saturating at LARGE."""
     return a * b if a == 0 or b <= LARGE // a else LARGE
 
 
@@ -92,7 +92,7 @@ def check_windows(tile: TileDecoder) -> bool:
     )
 
 
-def holds(tile: TileDecoder, rule: RuleRecord) -> bool:
+def satisfies(tile: TileDecoder, rule: RuleRecord) -> bool:
     """Check a rule of the table."""
     if rule.condition >= 0 and not rule.condition_types >> tile.fields[rule.condition] & 1:
         return True
@@ -223,7 +223,7 @@ def add_operand(tile: TileDecoder, form: OperandRecord, alignment: int) -> int:
 
 
 def check_header(tile: TileDecoder) -> int:
-    """Check what all commands have in common, and unpack the descriptor; a fault, or NONE."""
+    """Unpack the descriptor and check the fields that all commands have. Return a fault, or NONE."""
     op = u32(tile.words[0])
     flags = u32(tile.words[0] >> 32)
     tile.opcode = op & 0xFF
@@ -279,7 +279,7 @@ def check_pads(tile: TileDecoder) -> bool:
 def check_tile(tile: TileDecoder, opcode: OpcodeRecord, form: FormRecord) -> int:
     """Check rules and operands of a tile command; a fault, or NONE."""
     for index in range(form.first_rule, form.rules_end):
-        if not holds(tile, tile.rules[index]):
+        if not satisfies(tile, tile.rules[index]):
             tile.detail = index
             return DecodeFault.RULE
     alignment = tile.alignment
@@ -298,7 +298,7 @@ def check_tile(tile: TileDecoder, opcode: OpcodeRecord, form: FormRecord) -> int
 
 
 def decode_tile(tile: TileDecoder) -> int:
-    """Decode the descriptor in `words`: a fault, or NONE. Of a macro form, the header alone."""
+    """Decode the descriptor in `words`, of a macro form only the header. Return a fault, or NONE."""
     fault = check_header(tile)
     if fault or tile.macro:
         return fault

@@ -52,7 +52,7 @@ class OpcodeRecord:
     units: int = 0
     """Units of a cluster."""
     first_class: int = 0
-    """Class of the units of cluster 0; the classes of each of them, and of other clusters, follow."""
+    """First class of its units. Each cluster has 1 + `units` classes: any unit, then each unit alone (affinity)."""
     functions: int = 0
     """Bit f is set when there is a function f."""
     first_form: int = 0
@@ -120,15 +120,13 @@ class TileDecoder:
     """Whether it has an extended block, which this decoder does not read."""
     detail: int = 0
     """Index of the rule of a fault, or of the operand in its form."""
-    outcome: int = 0
-    """Fault of an operand."""
     unit_class: int = 0
     dram: int = 0
     """DRAM address at which its transfer begins."""
     operands: list[int] = items(MAX_OPERAND_WORDS)
-    """Words of what it reads, then of what it writes, besides sums."""
+    """Words of the operands that it reads, then of those that it writes, without sums in accumulators."""
     key: list[int] = array(KEY_WORDS)
-    """All that the work of its unit depends on."""
+    """Key of the work of its unit in the table of `reservation.pieces`."""
 
     opcodes: list[OpcodeRecord] = records()
     forms: list[FormRecord] = records()
@@ -148,9 +146,9 @@ class TileDecoder:
     pad_bytes: int = 0
     """Limit of the pads of a command."""
     place_mask: int = 0
-    """Bits of scratchpad addresses on which work depends: all where ports of banks are limited, else none."""
+    """Bits of scratchpad addresses on which the work depends: all if ports of banks are limited, else none."""
     channel_turn: int = 0
-    """Bytes of DRAM after which the share of each channel in a transfer repeats."""
+    """Period of the interleaving of DRAM channels in bytes."""
     alignment: int = 0
     """Alignment of accesses to DRAM."""
 

@@ -39,14 +39,14 @@ class Requirement(IntEnum):
     TYPE = 0
     """One of some types, or the type of another field."""
     ZERO = 1
-    """Nothing: the operation does not use it."""
+    """0: the operation does not use the field."""
     NONZERO = 2
     LIMIT = 3
     STRIDE = 4
-    """Rows of tile_k elements of a type that do not overlap, or 0."""
+    """At least the bytes of a row of tile_k elements, or 0 for packed rows."""
     EVEN = 5
     WINDOWS = 6
-    """Windows of `pool_window` that fit the image and see some of it."""
+    """Windows of `pool_window` each of which overlaps the image."""
 
 
 class Rule(NamedTuple):
@@ -57,12 +57,12 @@ class Rule(NamedTuple):
     code: TicketError
     types: tuple[DataType, ...] = ()
     other: str = ""
-    """Field of the type that is allowed too; STRIDE: of the elements."""
+    """TYPE: field whose type is allowed, too. STRIDE: field of the type of the elements."""
     limit: int = 0
     names: str = ""
-    """LIMIT: the values in words."""
+    """LIMIT: the legal values, for messages."""
     condition: str = ""
-    """Field of a type on which the rule depends: it is for `condition_types`; "": for all."""
+    """Field of a type; the rule applies if it is one of `condition_types`; "": always."""
     condition_types: Collection[DataType] = ()
 
     def only_for(self, field: str, types: Collection[DataType]) -> "Rule":
@@ -164,7 +164,7 @@ class OperandForm(NamedTuple):
     """Field of the bytes between its rows; "": they are packed."""
 
     def matrix(self, d: Descriptor) -> Matrix:
-        """Return the matrix of a descriptor whose rules hold."""
+        """Return the matrix of a descriptor that satisfies the rules."""
         address, kind, stride = d[_INDICES[self.name]], _TYPES[d[_INDICES[self.type]]], 0
         if self.stride:
             stride = d[_INDICES[self.stride]]
@@ -430,6 +430,6 @@ OPERATIONS: dict[Opcode, Operation] = {
 assert set(OPERATIONS) == set(Opcode), "every opcode has a row"
 
 
-def holds(d: Descriptor) -> bool:
+def holds_sum(d: Descriptor) -> bool:
     """Check whether a GEMM_T keeps its sum in the accumulator."""
     return d.opcode == Opcode.GEMM_T and bool(d.function & Gemm.HOLD)

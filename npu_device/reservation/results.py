@@ -1,8 +1,8 @@
 """Outputs that are not in memory yet, in the native subset: a store buffer with forwarding.
 
 A stream retires in order, so a command may end before it may retire. Commands that depend on it read its output here;
-the core sees memory, where the output appears at retirement. Moves are copied here at their start: from then on no
-store changes what they write.
+the core sees memory, where the output appears at retirement. A move copies its source here when it starts, so that
+later writes to the source do not affect it.
 """
 
 from npu_device.abi.opcodes import Opcode
@@ -43,8 +43,8 @@ def memory_at(tile: TileDecoder, address: int) -> int:
 def add_result(
     issue: Issue, entry: Entry, memory: int, address: int, end: int, row_bytes: int, stride: int, size: int
 ) -> Output | None:
-    """Add an output of `size` bytes to a command, whose content is undefined; None: no block is free. `memory`: host
-    address of the output, 0 where Python writes it. `stride`: 0 for a single row."""
+    """Allocate an uninitialized block of `size` bytes for an output and attach it to a command; None: no block is free.
+    `memory`: host address of the output, 0 if Python writes it. `stride`: 0 for a single row."""
     number = block_class(size)
     result = issue.free_blocks[number]
     if result is None:
@@ -93,7 +93,7 @@ def remove_result(issue: Issue, result: Output) -> None:
 
 
 def publish(issue: Issue, entry: Entry) -> None:
-    """Write the outputs of a command that retires to memory."""
+    """Write the outputs of a retiring command to memory."""
     result = entry.result
     entry.result = None
     while result is not None:
@@ -123,8 +123,7 @@ def overlaps(issue: Issue, address: int, end: int) -> bool:
 
 
 def forward(result: Output | None, address: int, end: int, row_bytes: int, stride: int, data: int) -> None:
-    """Copy the parts of rows that an output and older outputs have over `data`, which has the rows one after the
-    other."""
+    """Overwrite the packed rows in `data` with the bytes that an output and older outputs contain."""
     while result is not None:
         if result.address < end and address < result.end:
             for at in range(result.size // result.row_bytes):
@@ -136,14 +135,14 @@ def forward(result: Output | None, address: int, end: int, row_bytes: int, strid
 
 
 def forward_all(issue: Issue, address: int, end: int, row_bytes: int, stride: int, data: int) -> None:
-    """Copy the parts of rows that all outputs have, as `forward`."""
+    """Overwrite rows with the bytes that all outputs contain, as `forward`."""
     forward(issue.youngest_result, address, end, row_bytes, stride, data)
 
 
 def forward_row(
     first: int, size: int, source: int, address: int, end: int, row_bytes: int, stride: int, data: int
 ) -> None:
-    """Copy a row of an output, as `forward`."""
+    """Overwrite rows with a row of an output, as `forward`."""
     row = max(0, (first - address) // stride) if stride else 0
     begin = address + row * stride
     while begin < end and begin < first + size:
@@ -161,7 +160,7 @@ def forward_row(
 
 
 def is_move(entry: Entry) -> bool:
-    """Check whether a command copies bytes. Of commands with an object of the device, `words` are 0."""
+    """Check whether a command copies bytes. `words` are 0 if Python has decoded the command."""
     opcode = entry.words[0] & 0xFF
     return opcode == Opcode.LOAD or opcode == Opcode.STORE or opcode == Opcode.COPY
 
@@ -180,7 +179,7 @@ def row_count(access: Access) -> int:
 
 
 def move_size(entry: Entry) -> int:
-    """Return the bytes of a move; 0: the command is none."""
+    """Return the bytes of a move; 0: the command is not a move."""
     target = operand(entry, 1)
     return row_count(target) * target.row_bytes if target is not None and is_move(entry) else 0
 

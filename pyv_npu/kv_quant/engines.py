@@ -25,10 +25,10 @@ def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: in
     exposed cycles of the run follow."""
     cycles_of_engine = {name: int(counted.get(name, 0)) for name in NAMES}
     engines = npu.dma.channels * npu.clusters
-    room = max(1, cycles * engines)
+    engine_cycles = max(1, cycles * engines)
     result = {
-        **cycles_of_engine, "engines": engines, "quantize_share": cycles_of_engine["quantize_busy"] / room,
-        "dequantize_share": cycles_of_engine["dequantize_busy"] / room,
+        **cycles_of_engine, "engines": engines, "quantize_share": cycles_of_engine["quantize_busy"] / engine_cycles,
+        "dequantize_share": cycles_of_engine["dequantize_busy"] / engine_cycles,
     }  # fmt: skip
     if without is None:
         return result

@@ -145,7 +145,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self.pool = BlockPool(config.blocks, config.block_size)
-        self._swap_room = config.swap_blocks
+        self._free_swap_blocks = config.swap_blocks
         self.running: list[Entry] = []
         self._fcfs: deque[Entry] = deque()
         self._heap: list[tuple[tuple[int, int], Entry]] = []
@@ -230,8 +230,8 @@ class Scheduler:
         while index < len(running) and budget > 0:
             entry = running[index]
             tokens = min(entry.num_tokens - entry.computed, budget)
-            room = (entry.dropped + len(entry.blocks)) * size
-            if (window or entry.computed + tokens > room) and not self._grow(entry, tokens):
+            token_capacity = (entry.dropped + len(entry.blocks)) * size
+            if (window or entry.computed + tokens > token_capacity) and not self._grow(entry, tokens):
                 victim = self._victim()
                 if victim in running[:index]:
                     index -= 1
@@ -258,8 +258,8 @@ class Scheduler:
         entry.blocks = []
         entry.preemptions += 1
         blocks = self.pool.needed(entry.computed) - entry.dropped
-        if 0 < blocks <= self._swap_room:
-            self._swap_room -= blocks
+        if 0 < blocks <= self._free_swap_blocks:
+            self._free_swap_blocks -= blocks
             entry.swapped = blocks
             entry.swaps += 1
             step.swapped.append(Swap(entry, entry.computed - entry.dropped * self.pool.size))
@@ -279,9 +279,9 @@ class Scheduler:
             if token_count > budget and not config.chunked_prefill:
                 break
             tokens = min(token_count, budget)
-            room = pool.free - pool.idle(shared)
+            free_blocks = pool.free - pool.idle(shared)
             demand = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
-            if demand + config.watermark > room:
+            if demand + config.watermark > free_blocks:
                 break
             if self._heap:
                 heapq.heappop(self._heap)
@@ -293,7 +293,7 @@ class Scheduler:
             entry.reused += context if not entry.preemptions else 0
             self._grow(entry, tokens)
             if entry.swapped:
-                self._swap_room += entry.swapped
+                self._free_swap_blocks += entry.swapped
                 entry.swapped = 0
                 step.swapped.append(Swap(entry, context - entry.dropped * pool.size))
             self.running.append(entry)

@@ -22,7 +22,7 @@ from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_r
 from toolchain.decoders.shapes import KV_BITS, Job, Shape
 from toolchain.decoders.swap import CacheRun, block_bytes, copies
 
-ROOM = 256_000_000_000
+MIN_DRAM_BYTES = 256_000_000_000
 """Minimum bytes of DRAM in a simulation: capacity is checked in blocks, not here."""
 
 
@@ -72,7 +72,7 @@ class Simulator:
     @property
     def target(self) -> Target:
         """Device as seen by the compiler."""
-        return target_of(self._roomy, self.mapping)._replace(measured=None)
+        return target_of(self._device, self.mapping)._replace(measured=None)
 
     def run(
         self,
@@ -85,7 +85,7 @@ class Simulator:
     ) -> Timed:
         """Simulate parts of a step; not `resident`: activations are always in DRAM. `concurrency`: as in
         `compile_mixed_step`."""
-        npu = self._roomy
+        npu = self._device
         bits = KV_BITS if kv.encoded else kv.bits
         shape = replace(self.shape, layers=max(layers, self.shape.layers))  # the time between layers needs two
         job = Job(shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
@@ -107,16 +107,16 @@ class Simulator:
     @cached_property
     def plans(self) -> Plans:
         """Plans of commands, shared by all simulations."""
-        return Plans(self._roomy)
+        return Plans(self._device)
 
     @property
-    def _roomy(self) -> NpuConfig:
+    def _device(self) -> NpuConfig:
         """Device with sufficient DRAM for every simulation."""
-        return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, ROOM)))
+        return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, MIN_DRAM_BYTES)))
 
     def swap(self, tokens: int, out: bool, block_size: int, kv: KvMethod) -> int:
         """Return the cycles of the copies of a request's keys and values in a layer to or from swap space."""
-        npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
+        npu, shape, at, runs = self._device, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
         sides = kv.written(shape.cache_heads, shape.cache_dim)[: shape.cache_sides]
         for token, rows in [(size, len(list(run))) for side in sides for size, run in groupby(side)]:
             runs.append(CacheRun(at, rows, token, tokens * token))

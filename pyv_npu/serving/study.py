@@ -129,24 +129,24 @@ def blocks_of(
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     size = block_size * KvBytes.of(kv, shape, job.layers).token
     tails = requests * job.layers * kv.tail_bytes(shape.cache_heads, shape.cache_dim)
-    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes - tails
-    if room - swap * size < size <= room:
+    capacity = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes - tails
+    if capacity - swap * size < size <= capacity:
         raise BadInputError(
             f"--swap-blocks {swap}: {swap * size / 1e9:.1f} GB leave no block beside the weights in npu.dram.size "
-            f"{npu.dram.size / 1e9:.1f} GB; give less than {room // size}"
+            f"{npu.dram.size / 1e9:.1f} GB; give less than {capacity // size}"
         )
-    if room < size <= room + tails:
+    if capacity < size <= capacity + tails:
         raise BadInputError(
             f"--kv {kv.name}: tails of {requests} requests take {tails / 1e9:.1f} GB and leave no block beside the "
             f"weights in npu.dram.size {npu.dram.size / 1e9:.1f} GB; a smaller --max-num-seqs, or more DRAM"
         )
-    if room < size:
+    if capacity < size:
         raise BadInputError(
             f"{shape.name}: weights of {job.weight_bytes / 1e9:.1f} GB leave no room for a block of "
             f"{block_size} tokens ({size / 1e6:.1f} MB) in npu.dram.size {npu.dram.size / 1e9:.1f} GB: more DRAM, or "
             f"narrower weights"
         )
-    return min(room // size - swap, 1 << 28)
+    return min(capacity // size - swap, 1 << 28)
 
 
 @dataclass(frozen=True)

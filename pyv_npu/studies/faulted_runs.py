@@ -1,7 +1,7 @@
 """Runs of a campaign on one machine: one without faults, and from its snapshots any number with one fault each.
 
 A run with a fault resumes from the last snapshot before the fault. It ends once its state equals that of a later
-snapshot: from there the run without faults is the rest, cycle by cycle.
+snapshot: from there it would repeat the run without faults, cycle by cycle.
 """
 
 from bisect import bisect_right

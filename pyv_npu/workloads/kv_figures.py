@@ -117,10 +117,10 @@ def kv_capacity(
     """Return the token capacity of the caches (docs/bit-widths.md, R26). `other_bytes`: DRAM whose size is constant;
     `per_token`: bytes of a token in them; `more_per_token`: other growth, such as a log of logits."""
     t_max = caches[0].t_max
-    room = max(0, dram_bytes - other_bytes)
+    capacity = max(0, dram_bytes - other_bytes)
     return {
         "t_max": t_max, "kv_bytes_per_token": per_token, "dram_bytes": dram_bytes, "other_bytes": other_bytes,
-        "t_max_limit": room // (per_token + more_per_token),
+        "t_max_limit": capacity // (per_token + more_per_token),
     }  # fmt: skip
 
 

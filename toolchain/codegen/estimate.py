@@ -55,12 +55,12 @@ class Estimate:
     def cycles(
         self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None
     ) -> int:
-        """Returns the NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
+        """Return the NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
         `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
         return self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)[0]
 
     def cost(self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """Returns the cost of a command by the user's objective, as far as tiles decide it."""
+        """Return the cost of a command by the user's objective, as far as tiles decide it."""
         cycles, load = self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)
         mapping = self._target.mapping
         energy = mapping.energy
@@ -69,7 +69,7 @@ class Estimate:
         )  # fmt: skip
 
     def distance(self, tile: Tile, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """Returns the tiles to load ahead: as many as fit with the engines that take part for a single tile ahead; 0
+        """Return the tiles to load ahead: as many as fit with the engines that take part for a single tile ahead; 0
         where no tile fits."""
         decided = self._target.mapping.prefetch
         if decided is not None and self.product is not None:
@@ -86,13 +86,13 @@ class Estimate:
         return 1
 
     def _lanes(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> int:
-        """Returns the engines that take part with buffers for so many tiles ahead."""
+        """Return the engines that take part with buffers for so many tiles ahead."""
         if self.product is not None:
             return self.product.lanes(tile, ahead, demand, loops)
         return self._engines(tile, ahead, demand)
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
-        """Returns the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
+        """Return the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
         of the engines, of the DMA channels and of the DRAM."""
         layer, target, shares = self._layer, self._target, self._shares
         if self.product is not None:
@@ -117,7 +117,7 @@ class Estimate:
         return max(load.computed, transfers) + exposed, load
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int]) -> int:
-        """Returns the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
+        """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
         them."""
         layer, target = self._layer, self._target
         if layer.op_type == "ATTN_T":
@@ -142,7 +142,7 @@ class Estimate:
 
 
 def _operations(layer: LayerIR, target: Target) -> int:
-    """Returns the operations of the vector engine per element."""
+    """Return the operations of the vector engine per element."""
     if layer.op_type == "POOL":
         return layer.integer("kh") * layer.integer("kw")
     cost = target.operations.get(Opcode[layer.op_type], 1)

@@ -197,10 +197,10 @@ PIECE_BYTES = 1 << 14
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: MacroEmitter) -> tuple[int, int]:
     """Return rows and columns of a tile whose buffers fit the share: input and output, `prefetch` + 1 of each. A copy
     has `PIECES` tiles to overlap stores with loads, or tiles of `PIECE_BYTES`."""
-    room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
-    wide = min(columns, room)
+    capacity = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
+    wide = min(columns, capacity)
     high = -(-max(PIECE_BYTES, rows * columns * size // PIECES) // (wide * size))
-    return max(1, min(rows, room // wide, high)), wide
+    return max(1, min(rows, capacity // wide, high)), wide
 
 
 def gather(e: MacroEmitter) -> None:

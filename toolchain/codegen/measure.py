@@ -12,7 +12,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 def measure_cost(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
-    """Returns cost of layers by the user's objective, of the cycles from the submission of their commands to the end of
+    """Return cost of layers by the user's objective, of the cycles from the submission of their commands to the end of
     the last; None where the device cannot say, or refuses one of them."""
     if target.measured is None:
         return None
@@ -25,7 +25,7 @@ def measure_cost(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int
 
 
 def commands_alone(graph: Graph, layers: Sequence[LayerIR], target: Target) -> list[Command] | None:
-    """Returns commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the
+    """Return commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the
     place of another: layers that are independent stay so."""
     names = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     live = tuple(name for name in names if not graph.resident(name))

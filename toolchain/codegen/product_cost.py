@@ -38,7 +38,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import channels_of, macs, windows_of
 
 TRAFFIC = 32
-"""A mapping may be slower by one part in so many of the time of the DRAM bytes that it saves. Without it a product of
+"""A mapping may be slower by at most 1/TRAFFIC of the DRAM time that it saves. Without it a product of
 tests/toolchain/passes/test_depthwise_tiles.py moves 1.3 times its operands, with it at most 1.2 times; from 8 to 64 it
 changes cycles of the models of tests/toolchain/passes/test_product_cost.py by at most 1.2 %."""
 
@@ -47,8 +47,8 @@ IDLE = Fraction(1, 2)
 together. Calibrated: `scripts/bench mapping --calibrate` prints the cycles of products for several values."""
 
 OUTER_TRIPS, INNER_TRIPS = 3, 12
-"""Trips of loops, and of the innermost loop, that an estimate walks: the others take as long as the second half of
-these, without the last."""
+"""Maximum number of simulated trips of an outer loop, and of the innermost loop. The others take the mean of the
+second half of the simulated trips, without the last."""
 
 step_cycles = lru_cache(maxsize=1 << 16)(lambda *shape: product(*shape).cycles)
 
@@ -58,9 +58,9 @@ class OperandStream(NamedTuple):
 
     moves: int
     size: int
-    """Bytes of all moves, as accesses to DRAM move them."""
+    """Bytes of all moves, partial DRAM bursts included."""
     longest: int
-    """NPU cycles of a move, without latency, that has the DRAM for itself."""
+    """NPU cycles of a move on an idle DRAM, without latency."""
     late: bool = False
     """Whether only the write-out needs it."""
     write: bool = False
@@ -80,13 +80,13 @@ class Ports(NamedTuple):
     """NPU cycles of the ports of banks in a step of an engine."""
 
     continues: int
-    """Those of the fullest bank, where the step continues a sum."""
+    """NPU cycles of the busiest bank in a step that continues a sum."""
     completes: int
-    """The same, where it completes one."""
-    floors: tuple[int, int]
-    """Those of in0 and of in1 alone."""
+    """NPU cycles of the busiest bank in a step that completes a sum."""
+    port_cycles: tuple[int, int]
+    """NPU cycles of the accesses to in0, and to in1."""
     delays: dict[str, int]
-    """By which a load of an operand takes longer, since the engine reads in the bank that it fills."""
+    """Additional NPU cycles of a load by operand, since the engine reads the bank that it fills."""
 
 
 class Turn(NamedTuple):
@@ -100,14 +100,14 @@ class Turn(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Steps of an engine, beside the loads that run ahead of them and the stores of results: the DRAM serves both in
-    the order in which they are issued. All engines are in the same step."""
+    """Simulation of the steps of an engine, of the loads ahead of them, and of the stores of results. The DRAM serves
+    loads and stores in the order of issue. All engines are in the same step."""
 
     levels: list[Level]
     loads: dict[frozenset[str], int]
     """NPU cycles of the DRAM for the loads of a step of all engines, by the operands that move."""
     store: int
-    """The same for their results; 0: these stay in the scratchpad."""
+    """NPU cycles of the DRAM for a store of results; 0: results stay in the scratchpad."""
     step: int
     """NPU cycles of a step."""
     latency: int
@@ -117,7 +117,7 @@ class Walk(NamedTuple):
     """Whether a result needs its buffer with its last step only."""
 
     def cycles(self) -> int:
-        """Returns the NPU cycles from the first load to the end of the last store."""
+        """Return the NPU cycles from the first load to the end of the last store."""
         short = [level._replace(trips=min(level.trips, OUTER_TRIPS)) for level in self.levels]
         if short:
             short[-1] = short[-1]._replace(trips=min(self.levels[-1].trips, INNER_TRIPS))
@@ -145,7 +145,7 @@ class Walk(NamedTuple):
         return self._whole(0, steps, short) + max(0, stored[-1] - ends[-1])
 
     def _whole(self, depth: int, steps: Iterator[int], short: list[Level]) -> int:
-        """Returns the NPU cycles of the loops from `depth` on, of whose trips the first have been walked."""
+        """Return the NPU cycles of the loops from `depth` on, of whose trips the first have been walked."""
         if depth == len(short):
             return next(steps)
         trips = [self._whole(depth + 1, steps, short) for _ in range(short[depth].trips)]
@@ -155,7 +155,7 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _turns(levels: tuple[Level, ...], names: frozenset[str]) -> tuple[Turn, ...]:
-    """Returns the steps of loops."""
+    """Return the steps of loops."""
     turns, sums = list[Turn](), [level.axis == "k" for level in levels]
     for trip in product_of(*(range(level.trips) for level in levels)):
         stay = frozenset().union(*(level.stays for level, index in zip(levels, trip, strict=True) if index))
@@ -169,22 +169,22 @@ class LoopNest(NamedTuple):
     """A loop nest over tiles."""
 
     blocks: int
-    """Tiles of groups."""
+    """Number of tiles along the groups of a convolution."""
     tiles_m: int
     tiles_n: int
     tiles_k: int
     depth: int
-    """Elements along k of a step."""
+    """Elements of a step along k."""
     chains: int
     image: bool
     """Whether in0 is the image of a convolution, which stays for all k tiles."""
     by_columns: bool
     """Whether a chain has all tiles of a column, or of a row."""
     lanes: int
-    """Engines that share the chains out."""
+    """Number of engines among which the chains are distributed."""
     rounds: tuple[int, int]
-    """(rounds of the engines, tiles) in a block along the shared axis, where engines go from block to block of an
-    operand together that they have in common."""
+    """(rounds in which the engines take the tiles, tiles) of a block along the shared axis, if engines have an operand
+    in common: all finish a block of it before one starts the next."""
     loops: Loops
 
     @property
@@ -203,7 +203,7 @@ class LoopNest(NamedTuple):
         return self.steps // self.tiles_m if name == "in1" and self.weight_stationary else self.steps
 
     def levels(self, names: Iterable[str]) -> list[Level]:
-        """Returns the loops of an engine, the outermost first, and the operands of `names` that move in their first
+        """Return the loops of an engine, the outermost first, and the operands of `names` that move in their first
         trip only."""
         counts = {"m": self.tiles_m, "n": self.tiles_n, "k": self.tiles_k}
         order, block = self.loops.order.axes, dict(zip("mnk", self.loops.block, strict=True))
@@ -237,7 +237,7 @@ class LoopNest(NamedTuple):
 
     @property
     def open_sums(self) -> bool:
-        """Checks whether the sums of several results are open at the same time."""
+        """Check whether the sums of several results are open at the same time."""
         return self.loops.open_sums((self.tiles_m, self.tiles_n, self.tiles_k)) > 1
 
     @property
@@ -273,7 +273,7 @@ class Traffic(NamedTuple):
     """NPU cycles that are added for bytes (`TRAFFIC`)."""
 
     def cycles(self, engines: int, last: int) -> int:
-        """Returns the NPU cycles of the command, whose engines need so many, and so many for the last tile."""
+        """Return the NPU cycles of the command. `engines`: cycles of the engines; `last`: cycles of the last tile."""
         return max(self.begin + engines + self.end, self.latency + self.moved + last) + self.preference
 
 
@@ -309,7 +309,7 @@ class ProductCost:
     def estimate(
         self, tile: Tile, ahead: int, demand: Sizes, loops: Loops | None = None
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Returns the NPU cycles of the layer alone, about, bytes of DRAM, and bytes that engines read in the
+        """Return the NPU cycles of the layer alone, about, bytes of DRAM, and bytes that engines read in the
         scratchpad, with `ahead` tiles loaded ahead. `demand`: `TileSizes.demand`; `loops`: if not those of the
         layer."""
         loops = loops_of(self._layer, tile) if loops is None else loops
@@ -321,7 +321,7 @@ class ProductCost:
         middle, last = max(step, ports.continues), max(step, ports.completes)
         for name, delay in ports.delays.items():
             streams[name] = streams[name]._replace(longest=streams[name].longest + delay)
-        computed = self._compute(tile, nest, middle, last, ports.floors)
+        computed = self._compute(tile, nest, middle, last, ports.port_cycles)
         traffic = self._traffic(streams, nest)
         walk = self._walk(streams, nest, ahead, computed).cycles() - traffic.begin - traffic.end
         engines = max(computed, walk, self._in_place(tile, nest, buffers, demand))
@@ -333,8 +333,8 @@ class ProductCost:
         return self._batch * cycles, self._batch * traffic.size, self._batch * read
 
     def lower_bound(self, tile: Tile, ahead: int, demand: Sizes, loops: Loops) -> int:
-        """Returns the NPU cycles that `estimate` is not below, without those of banks and of engines that wait: of one
-        product."""
+        """Return a lower bound of `estimate` for one product of a batch. It ignores bank conflicts and stalls of
+        engines."""
         buffers = self._sizes.buffers(demand, ahead, loops)
         nest = self._nest(tile, buffers, loops)
         step = self._step(tile, nest)
@@ -342,7 +342,7 @@ class ProductCost:
         return traffic.cycles(self._compute(tile, nest, step, step), step)
 
     def _step(self, tile: Tile, nest: LoopNest) -> int:
-        """Returns the NPU cycles of an engine for a tile."""
+        """Return the NPU cycles of an engine for a tile."""
         (m, n, _), groups = self._extent, groups_of(self._layer, tile)
         shape = min(tile[0], m), min(tile[1], n * groups), nest.depth
         cycles: int = step_cycles(
@@ -370,18 +370,18 @@ class ProductCost:
         return Traffic(size, begin, moved, end, ends, self._transfer(size) // TRAFFIC)
 
     def _transfer(self, size: int) -> int:
-        """Returns the NPU cycles of the DRAM for so many bytes."""
+        """Return the NPU cycles of the DRAM for so many bytes."""
         rate, cycles = self._rate
         return size * cycles // rate
 
     def lanes(self, tile: Tile, ahead: int, demand: Sizes | None = None, loops: Loops | None = None) -> int:
-        """Returns the engines that take part."""
+        """Return the engines that take part."""
         loops = loops_of(self._layer, tile) if loops is None else loops
         demand = self._sizes.demand(tile, loops) if demand is None else demand
         return self._nest(tile, self._sizes.buffers(demand, ahead, loops), loops).lanes
 
     def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> LoopNest:
-        """Returns the loop nest of an engine. Engines share out the chains of steps, as far as there are `buffers` for
+        """Return the loop nest of an engine. Engines share out the chains of steps, as far as there are `buffers` for
         them: columns where weights stay, pixels of a convolution of which there are several tiles, else tiles of the
         result."""
         (m, n, k), target = self._extent, self._target
@@ -396,14 +396,14 @@ class ProductCost:
         if not loops.plain:
             by_columns, by_rows = loops.shared_axis == "n", True
         chains = blocks * tiles_n if by_columns else blocks * tiles_m * (1 if by_rows else tiles_n)
-        room, engines = target.workspace // self._shares, self._engines
+        capacity, engines = target.workspace // self._shares, self._engines
         if loops.common:
             engines = min(engines, MAX_SHARERS)
             shared = {name: buffer for name, buffer in buffers.items() if name in (loops.common, "sums")}
             buffers = {name: buffer for name, buffer in buffers.items() if name not in shared}
-            room -= bytes_in(shared)
+            capacity -= bytes_in(shared)
         need = bytes_in(buffers)
-        lanes = max(1, min(engines, chains, room // max(1, need)))
+        lanes = max(1, min(engines, chains, capacity // max(1, need)))
         rounds = 1, lanes
         counts = tiles_m, tiles_n, tiles_k
         if loops.common and (blocks > 1 or loops.parts(_axes(loops.common, self._conv), counts)):
@@ -411,16 +411,18 @@ class ProductCost:
             rounds = ceil_div(tiles, lanes), tiles
         return LoopNest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
 
-    def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int, floors: tuple[int, int] = (0, 0)) -> int:
-        """Returns the cycles of the engine that has most to do: chains at the end of a dimension are shorter. `floors`:
-        cycles of the ports of in0 and in1 in a step."""
+    def _compute(
+        self, tile: Tile, nest: LoopNest, middle: int, last: int, port_cycles: tuple[int, int] = (0, 0)
+    ) -> int:
+        """Return the cycles of the busiest engine: chains at the end of a dimension are shorter. `port_cycles`: cycles
+        of the ports of in0 and in1 in a step."""
         m, n, k = self._extent
         result = ((nest.tiles_k - 1) * middle + last) * k // (nest.tiles_k * nest.depth)
-        rows, columns = (m, tile[0], nest.tiles_m, floors[1]), (n, tile[1], nest.tiles_n, floors[0])
-        (extent, size, count, floor), across = (columns, rows) if nest.by_columns else (rows, columns)
+        rows, columns = (m, tile[0], nest.tiles_m, port_cycles[1]), (n, tile[1], nest.tiles_n, port_cycles[0])
+        (extent, size, count, reads), across = (columns, rows) if nest.by_columns else (rows, columns)
         saved = _saved(result, *across, nest.tiles_k)
         chain = nest.outputs // nest.chains * (across[2] * result - saved) // across[2]
-        short = _saved(chain, extent, size, count, floor, nest.steps // nest.chains)
+        short = _saved(chain, extent, size, count, reads, nest.steps // nest.chains)
         ends = nest.chains // count
         busiest = 0
         for lane in range(nest.lanes):
@@ -430,7 +432,7 @@ class ProductCost:
         return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
     def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:
-        """Returns the streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
+        """Return the streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
         layer, (m, n, k) = self._layer, self._extent
         columns = min(tile[1], n * self._groups)
         part_m, part_k = (m, nest.tiles_m * tile[0]), (k, nest.tiles_k * nest.depth)
@@ -481,7 +483,7 @@ class ProductCost:
         return OperandStream(moves, size, longest)
 
     def _walk(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> Walk:
-        """Returns the steps of an engine, which take `computed` cycles."""
+        """Return the steps of an engine, which take `computed` cycles."""
         loads = {name: stream for name, stream in streams.items() if name in AXES}
         levels, latency = nest.levels(loads), self._target.latency
         steps = prod(level.trips for level in levels)
@@ -506,18 +508,18 @@ class ProductCost:
         return Walk(levels, durations, store, computed // steps, latency, ahead, nest.open_sums)
 
     def _ports(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
-        """Returns the cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an
+        """Return the cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an
         operand that they have in common. `step`: NPU cycles of an engine for a tile."""
         target, banks = self._target, self._banks(nest, buffers)
         sizes = {name: demand[name] for name in ("in0", "in1", "out")}
         if "sums" in demand:
             sizes["sums"] = tile[0] * tile[1] * SUM_BYTES
-        operands, floors = list[tuple[str, int, Banks | None]](), dict[str, int]()
+        operands, port_cycles = list[tuple[str, int, Banks | None]](), dict[str, int]()
         steps = ceil_div(nest.steps, nest.lanes)
         turns = max((len(bank) for bank in banks.values()), default=1)
         for name, size in sizes.items():
             extent, whole_size = (self._extent[1], tile[1]) if name == "in1" else (self._extent[0], tile[0])
-            floors[name] = cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
+            port_cycles[name] = cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
             bank = banks.get(name)
             if name == nest.loops.common and name in buffers:  # which also fills there
                 beside = target.bank_bytes, max(target.bank_bytes, prod(buffers[name]))
@@ -548,16 +550,16 @@ class ProductCost:
             continues = max(
                 continues, self._beside_sums(tile, nest, buffers, {name: cycles for name, cycles, _ in operands})
             )
-        floor = floors["in0"], floors["in1"]
-        return Ports(continues, completes, floor, {name: delay // turns for name, delay in delays.items()})
+        operand_cycles = port_cycles["in0"], port_cycles["in1"]
+        return Ports(continues, completes, operand_cycles, {name: delay // turns for name, delay in delays.items()})
 
     def _beside_sums(self, tile: Tile, nest: LoopNest, buffers: Buffers, cycles: dict[str, int]) -> int:
-        """Returns the cycles in a step of the fullest bank with sums that engines keep behind the operand that they
-        have in common: those of several engines may lie in a bank, and the operand beside them."""
-        bank, room, common = self._target.bank_bytes, self._target.workspace // self._shares, nest.loops.common
+        """Return the port cycles in a step of the busiest bank with sums. They follow the operand that engines have in
+        common, so a bank may contain sums of several engines and the end of that operand."""
+        bank, capacity, common = self._target.bank_bytes, self._target.workspace // self._shares, nest.loops.common
         placed = {name: buffers[name] for name in (common, "sums")}
-        site = Site(SPM_BASE, room, self._target.acc_bytes, bank)
-        slots = Reserved(site, SPM_BASE, room, placed, tuple(placed)).slots(nest.lanes)
+        site = Site(SPM_BASE, capacity, self._target.acc_bytes, bank)
+        slots = Reserved(site, SPM_BASE, capacity, placed, tuple(placed)).slots(nest.lanes)
         begin, first = (slots[name].addresses[0] - SPM_BASE for name in placed)
         starts = [first + lane * slots["sums"].lane_stride for lane in range(nest.lanes)]
         size, fullest = tile[0] * tile[1] * SUM_BYTES, 0
@@ -569,7 +571,7 @@ class ProductCost:
         return fullest
 
     def _in_place(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> int:
-        """Returns the cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image
+        """Return the cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image
         that the engines have in common."""
         image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1
         (m, _, k), whole_m = self._extent, nest.tiles_m * tile[0]
@@ -591,28 +593,28 @@ class ProductCost:
         return cycles
 
     def _banks(self, nest: LoopNest, buffers: Buffers) -> dict[str, Banks]:
-        """Returns the banks of the buffers that an engine has for itself, by operand."""
+        """Return the banks of the buffers that an engine has for itself, by operand."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         count = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
         private = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
         return _banks_of(private, target.bank_bytes, count)
 
 
-def _saved(result: int, extent: int, size: int, count: int, floor: int, steps: int) -> int:
-    """Returns the cycles by which the last of `count` tiles of `size` along a dimension takes less than the `result` of
-    the others: `extent` ends within it, but its `steps` still read all of an operand that has no such dimension, in
-    `floor` cycles each."""
+def _saved(result: int, extent: int, size: int, count: int, port_cycles: int, steps: int) -> int:
+    """Return the cycles that the partial last of `count` tiles saves along a dimension. A tile of `size` elements takes
+    `result` cycles. The last tile ends at `extent`; it takes at least `steps` times `port_cycles`, since the operand
+    without this dimension is read whole."""
     missing = max(0, size * count - extent) if size <= extent else 0
-    return min(result * missing // size, max(0, result - steps * floor))
+    return min(result * missing // size, max(0, result - steps * port_cycles))
 
 
 def _axes(operand: str, image: bool) -> str:
-    """Returns the dimensions along which in0, in1 or out has tiles. `image`: in0 is that of a convolution."""
+    """Return the dimensions along which in0, in1 or out has tiles. `image`: in0 is that of a convolution."""
     return "mn" if operand == "out" else "m" if image and operand == "in0" else AXES[operand]
 
 
 def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
-    """Returns the bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`:
+    """Return the bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`:
     those of the last, smaller tile count by its part of a tile."""
     if size <= bank or extent <= step:
         return min(size, bank)
@@ -623,7 +625,7 @@ def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _banks_of(buffers: tuple[tuple[str, tuple[int, int]], ...], bank_bytes: int, count: int) -> dict[str, Banks]:
-    """Returns the banks of the buffers of each operand where the device places them for an engine with `count` banks;
+    """Return the banks of the buffers of each operand where the device places them for an engine with `count` banks;
     0: one behind the other."""
     size = count * bank_bytes
     slots = Reserved(Site(SPM_BASE, size, 0, bank_bytes), SPM_BASE, size, dict(buffers)).slots(1)
@@ -633,7 +635,7 @@ def _banks_of(buffers: tuple[tuple[str, tuple[int, int]], ...], bank_bytes: int,
 
 
 def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
-    """Returns the NPU cycles that so many engines need for a product at least."""
+    """Return a lower bound of the NPU cycles of a product on `count` engines."""
     te = target.te
     if te.kind == "chained_ve" or te.ideal:
         return 0
@@ -642,6 +644,6 @@ def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
 
 
 def _max_rate(te: TeConfig, bits_a: int, bits_w: int) -> Fraction:
-    """Returns the MACs of an engine in a cycle, at most."""
+    """Return the maximum number of MACs of an engine in a cycle."""
     by_bits = te.kind == "roofline" and te.speed == "by_bits"
     return gemm_rate(te, bits_w, bits_a) if by_bits else Fraction(te.rows * te.columns)

@@ -55,7 +55,7 @@ class TileEmitter:
         return self._sets[(self._turns - 1) % len(self._sets)]
 
     @property
-    def room(self) -> int:
+    def set_bytes(self) -> int:
         """Bytes of one set of buffers."""
         return self._target.spm_bytes // len(self._sets)
 
@@ -193,8 +193,8 @@ def copy(e: TileEmitter) -> None:
     rows, take, put = max(usable, default=(1, 0, 0))
     if usable:
         axes.remove((rows, take, put))
-    wide = min(columns, e.room // size)
-    high = max(1, e.room // (wide * size))
+    wide = min(columns, e.set_bytes // size)
+    high = max(1, e.set_bytes // (wide * size))
     for index in itertools.product(*(range(axis[0]) for axis in axes)):
         source = layer.integer("at_in") + sum(i * axis[1] for i, axis in zip(index, axes, strict=True))
         target = layer.integer("at_out") + sum(i * axis[2] for i, axis in zip(index, axes, strict=True))

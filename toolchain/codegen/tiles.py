@@ -43,37 +43,37 @@ def bytes_of(elements: int, kind: DataType) -> int:
 
 
 def sum_type(graph: Graph, layer: LayerIR) -> DataType:
-    """Returns type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
+    """Return type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
     out = graph.tensors[layer.outputs[0]].dtype
     return DataType.FP32 if out is not DataType.INT32 and finishes(layer) else out
 
 
 def groups_of(layer: LayerIR, tile: Tile) -> int:
-    """Returns the groups of a convolution that a tile covers; 1 for others."""
+    """Return the groups of a convolution that a tile covers; 1 for others."""
     return max(1, tile[1] // filters_of(layer)) if layer.op_type == "CONV2D_T" else 1
 
 
 def block_of(layer: LayerIR) -> tuple[int, int, int]:
-    """Returns M, N and K of a block of a product's loops; 0: one tile."""
+    """Return M, N and K of a block of a product's loops; 0: one tile."""
     m, n, k = layer.integers("block") or (0, 0, 0)
     return m, n, k
 
 
 def loops_of(layer: LayerIR, tile: Tile) -> Loops:
-    """Returns the loops of a product over tiles of this size; plain loops of other layers."""
+    """Return the loops of a product over tiles of this size; plain loops of other layers."""
     if layer.op_type not in PRODUCTS:
         return PLAIN
     return loops_over(whole(layer), tile, layer.integer("loop_order"), block_of(layer))
 
 
 def loops_over(extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]) -> Loops:
-    """Returns loops over tiles of a product of this extent, as the device decodes them."""
+    """Return loops over tiles of a product of this extent, as the device decodes them."""
     m, n, k = extent
     return decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
 
 
 def finishes(layer: LayerIR) -> bool:
-    """Checks whether a product has an epilogue."""
+    """Check whether a product has an epilogue."""
     return bool(layer.text("epilogue") or layer.text("activation"))
 
 
@@ -104,13 +104,13 @@ class TileSizes:
         """Operands that stay in the scratchpad."""
 
     def staged(self, demand: dict[str, int]) -> dict[str, int]:
-        """Returns the part of `demand` that needs buffers: operands in the scratchpad are read and written in place."""
+        """Return the part of `demand` that needs buffers: operands in the scratchpad are read and written in place."""
         return {name: size for name, size in demand.items() if name not in self._in_place}
 
     def buffers(
         self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN
     ) -> dict[str, tuple[int, int]]:  # fmt: skip
-        """Returns (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
+        """Return (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
         those of the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
         staged = self.staged(demand)
         count, copies = ahead + 1, {"sums": 1}
@@ -122,11 +122,11 @@ class TileSizes:
         return {name: (size, copies.get(name, count)) for name, size in staged.items()}
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
-        """Returns bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
+        """Return bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
         return self._shares * bytes_in(self.buffers(demand, ahead, loops))
 
     def demand(self, tile: Tile, loops: Loops | None = None) -> dict[str, int]:
-        """Returns bytes in the scratchpad for one tile, by operand. `loops`: of a product, if not those of the
+        """Return bytes in the scratchpad for one tile, by operand. `loops`: of a product, if not those of the
         layer."""
         if self._product:
             return self._of_product(tile, loops_of(self._layer, tile) if loops is None else loops)
@@ -176,7 +176,7 @@ class TileSizes:
         return demand | ({"sums": sums} if sums > self._acc_bytes else {})
 
     def _result(self, m: int, n: int) -> dict[str, int]:
-        """Returns bytes by operand of the vector commands that finish a sum."""
+        """Return bytes by operand of the vector commands that finish a sum."""
         demand = {"out": bytes_of(m * n, self._sum)}
         if self._finishes:
             demand |= {"bias": 4 * max(m, n), "final": bytes_of(m * n, self._out)}
@@ -187,7 +187,7 @@ class TileSizes:
         return demand
 
     def _direct_result(self, m: int, n: int) -> dict[str, int]:
-        """Returns bytes by operand of the epilogue of a macro command."""
+        """Return bytes by operand of the epilogue of a macro command."""
         result, steps = m * bytes_of(n, self._out), self._epilogue.split("+")
         demand = {"out": result}
         if "bias" in steps:
@@ -200,7 +200,7 @@ class TileSizes:
 
 
 def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
-    """Returns bytes for a tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
+    """Return bytes for a tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
     rows, keys = tile
     group = layer.integer("heads") // layer.integer("kv_heads")
     size = layer.integer("n") // layer.integer("heads")
@@ -214,17 +214,17 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
 
 
 def bytes_in(buffers: Mapping[str, tuple[int, int]]) -> int:
-    """Returns bytes of `TileSizes.buffers`."""
+    """Return bytes of `TileSizes.buffers`."""
     return sum(padded(size) * copies for size, copies in buffers.values())
 
 
 def padded(size: int) -> int:
-    """Returns bytes of a buffer up to the boundary of the next buffer."""
+    """Return bytes of a buffer up to the boundary of the next buffer."""
     return -(-size // SLOT) * SLOT
 
 
 def whole(layer: LayerIR) -> Tile:
-    """Returns the layer as one tile."""
+    """Return the layer as one tile."""
     if layer.op_type == "COPY":
         return 1, 1
     if layer.op_type == "ATTN_T":
@@ -240,7 +240,7 @@ def whole(layer: LayerIR) -> Tile:
 
 
 def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
-    """Returns the first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would
+    """Return the first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would
     fit."""
     candidates = list(smaller(layer, _start(layer, target)))
     first = next((tile for tile in candidates if fits(graph, layer, tile, target, ahead)), None)
@@ -250,7 +250,7 @@ def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
 
 
 def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
-    """Returns the tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and whole
+    """Return the tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and whole
     vectors of a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no space for
     it."""
     full, kinds = whole(layer), [graph.tensors[name].dtype for name in (*layer.inputs[:2], layer.outputs[0])]
@@ -286,19 +286,19 @@ def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
 
 
 def _whole_bytes(kind: DataType) -> int:
-    """Returns elements in whole bytes, at least."""
+    """Return elements in whole bytes, at least."""
     return max(1, 8 // BITS[kind])
 
 
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> bool:
-    """Checks whether a tile fits the scratchpad while `ahead` more tiles are loaded."""
+    """Check whether a tile fits the scratchpad while `ahead` more tiles are loaded."""
     sizes = TileSizes(graph, layer, target)
     loops = loops_of(layer, tile)
     return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), ahead, loops) <= target.workspace
 
 
 def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
-    """Checks whether a tile of weights begins and ends at vectors of its codebook; True without a codebook."""
+    """Check whether a tile of weights begins and ends at vectors of its codebook; True without a codebook."""
     if not layer.integer("codebooks"):
         return True
     axis = 2 if layer.integer("in1_nk") else 1
@@ -307,7 +307,7 @@ def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
 
 
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
-    """Yields a tile, and ever smaller tiles."""
+    """Yield a tile, and ever smaller tiles."""
     yield tile
     while (axis := _split(layer, tile)) is not None:
         tile = (*tile[:axis], _half(layer, tile[axis]), *tile[axis + 1 :])
@@ -315,13 +315,13 @@ def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
 
 
 def _half(layer: LayerIR, size: int) -> int:
-    """Returns half of a dimension; of a product whole bytes of weights of any width."""
+    """Return half of a dimension; of a product whole bytes of weights of any width."""
     half = -(-size // 2)
     return -(-half // ELEMENTS) * ELEMENTS if layer.op_type in PRODUCTS and size > ELEMENTS else half
 
 
 def _start(layer: LayerIR, target: Target) -> Tile:
-    """Returns the whole layer, of a product a tile of the plan's size whose sum the accumulator holds."""
+    """Return the whole layer, of a product a tile of the plan's size whose sum the accumulator holds."""
     full = whole(layer)
     if layer.op_type not in PRODUCTS:
         return full
@@ -337,7 +337,7 @@ def _start(layer: LayerIR, target: Target) -> Tile:
 
 
 def _split(layer: LayerIR, tile: Tile) -> int | None:
-    """Returns the dimension to halve; None: there is none left. A convolution's image does not shrink with its other
+    """Return the dimension to halve; None: there is none left. A convolution's image does not shrink with its other
     dimensions, rows of norms and reductions cannot be cut."""
     if layer.op_type in ("GEMM_T", "ATTN_T"):
         axes = sorted(range(len(tile)), key=lambda axis: -tile[axis])
@@ -351,7 +351,7 @@ def _split(layer: LayerIR, tile: Tile) -> int | None:
 
 
 def tile_of(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
-    """Returns the tile that the pass `tiling` chose, or the largest where it did not run. ModelError when it does not
+    """Return the tile that the pass `tiling` chose, or the largest where it did not run. ModelError when it does not
     fit with so many tiles ahead."""
     tile = layer.integers("tile") or fit(graph, layer, target, ahead)
     if not fits(graph, layer, tile, target, ahead):
@@ -360,7 +360,7 @@ def tile_of(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
 
 
 def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target) -> Tile:
-    """Returns the tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
+    """Return the tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
     row = windows_of(layer).q
     tile = (max(row, tile[0] // row * row), tile[1])
     while not fits(graph, layer, tile, target, 0):
@@ -406,7 +406,7 @@ SpmAddresses = dict[str, int]
 
 
 def buffers(demand: dict[str, int], count: int, target: Target, spread: bool) -> list[SpmAddresses]:
-    """Returns `count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of
+    """Return `count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of
     them, so that the phases of a tile do not meet at one bank."""
     share = target.spm_bytes // count
     sets = []

@@ -66,14 +66,14 @@ def _copy(
 ) -> Command:
     """Return a COPY command; source and result: (address, row pitch in bytes); size: (rows, bytes per row)."""
     share = target.workspace // SHARES // SLOT * SLOT
-    room = share // 2 // SLOT * SLOT  # for input and output
+    capacity = share // 2 // SLOT * SLOT  # for input and output
     rows, columns = size
-    wide = min(columns, room)
+    wide = min(columns, capacity)
     return Command(
         name,
         Descriptor(
             opcode=Opcode.COPY, extended=1, type_in0=DataType.INT8, type_out=DataType.INT8, in0_addr=source[0],
-            out_addr=result[0], tile_m=max(1, min(rows, room // wide)), tile_n=wide,
+            out_addr=result[0], tile_m=max(1, min(rows, capacity // wide)), tile_n=wide,
         ),
         Extended.make(
             Opcode.COPY, m=1, n=1, k=rows, workspace=SPM_BASE + turn % SHARES * share, workspace_bytes=share,

@@ -91,18 +91,18 @@ class OpenRows(OpenShapes):
         self.rows[name] = ValidRows(count, axis)
         self.constants.pop(name, None)  # the number of valid elements is known only at run time
         if count not in self.constants:
-            room = np.array([self.info[name].shape[axis]])
-            _, max_count = self._limits.get(count, (room, room))
-            self._limits[count] = np.zeros_like(room), np.minimum(max_count, room)
+            extent = np.array([self.info[name].shape[axis]])
+            _, max_count = self._limits.get(count, (extent, extent))
+            self._limits[count] = np.zeros_like(extent), np.minimum(max_count, extent)
 
     def _as_many(self, source: str, name: str, axis: int) -> ValidRows:
         """Return the rows of a tensor computed from `source`; a reshape may merge or split their dimension."""
-        room, size = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
+        extent, size = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
         count = self.rows[source].number
-        if size > room:
-            count = self._plain("Mul", [count, self._constant_of(f"{name}/each", [size // room])], f"{name}/many")
-        elif size < room:
-            count = self._plain("Div", [count, self._constant_of(f"{name}/each", [room // size])], f"{name}/many")
+        if size > extent:
+            count = self._plain("Mul", [count, self._constant_of(f"{name}/each", [size // extent])], f"{name}/many")
+        elif size < extent:
+            count = self._plain("Div", [count, self._constant_of(f"{name}/each", [extent // size])], f"{name}/many")
         return ValidRows(count, axis)
 
     def _mask(self, name: str) -> str:
@@ -147,10 +147,10 @@ class OpenRows(OpenShapes):
     def _fill_shape(self, proto: Any) -> bool:
         """Follow ConstantOfShape and Expand."""
         expands, out = proto.op_type == "Expand", proto.output[0]
-        room = self._room(proto.input[int(expands)])
-        if room is None:
+        extent = self._shape_bound(proto.input[int(expands)])
+        if extent is None:
             return False
-        sizes, at, element = room
+        sizes, at, element = extent
         source = [proto.input[0]] if expands else []
         shape = self._constant_of(f"{out}/room", np.array(sizes, np.int64))
         node = helper.make_node(proto.op_type, [*source, shape], [out], proto.name)
@@ -189,10 +189,10 @@ class OpenRows(OpenShapes):
         data, out = proto.input[0], proto.output[0]
         node = _copy(proto)
         if proto.op_type == "Reshape" and proto.input[1] not in self.constants:
-            room = self._room(proto.input[1])
-            if room is None:
+            extent = self._shape_bound(proto.input[1])
+            if extent is None:
                 return False
-            node.input[1] = self._constant_of(f"{out}/room", np.array(room[0], np.int64))
+            node.input[1] = self._constant_of(f"{out}/room", np.array(extent[0], np.int64))
         elif data not in self.rows:
             return False
         self._append(node)
@@ -224,14 +224,14 @@ class OpenRows(OpenShapes):
         (axis,) = set(opened.values())
         shapes = {name: (1,) * (rank - len(self.info[name].shape)) + self.info[name].shape
                   for name in proto.input if name}  # fmt: skip
-        room = {name: shape[axis] for name, shape in shapes.items() if name in opened or shape[axis] > 1}
-        min_room = min(room.values())
-        if max(room[name] for name in opened) == min_room:
+        extent = {name: shape[axis] for name, shape in shapes.items() if name in opened or shape[axis] > 1}
+        min_extent = min(extent.values())
+        if max(extent[name] for name in opened) == min_extent:
             return False
         node = _copy(proto)
         for at, name in enumerate(proto.input):
-            if name in opened and room[name] > min_room:
-                node.input[at] = self._cut(name, min_room, f"{proto.output[0]}/cut{at}")
+            if name in opened and extent[name] > min_extent:
+                node.input[at] = self._cut(name, min_extent, f"{proto.output[0]}/cut{at}")
         return self._open_rows(node)
 
     def _cut(self, name: str, size: int, label: str) -> str:
@@ -320,8 +320,8 @@ class OpenRows(OpenShapes):
         until = size if bound is None or bound < 0 else min(bound, size)  # negative: relative to the last valid row
         if first >= until:
             return False
-        room = np.array([*lasts[:at], until, *lasts[at + 1 :]], np.int64)
-        self._plain("Slice", [data, starts, self._constant_of(f"{out}/ends", room), *filter(None, (axes, steps))], out)
+        ends = np.array([*lasts[:at], until, *lasts[at + 1 :]], np.int64)
+        self._plain("Slice", [data, starts, self._constant_of(f"{out}/ends", ends), *filter(None, (axes, steps))], out)
         count, zero = rows.number, self._constant_of(f"{out}/none", [0])
         if last != bound or until < size or bound < 0:
             end = self._number_of(last, f"{out}/last")
@@ -351,8 +351,8 @@ class OpenRows(OpenShapes):
             lowest = -math.inf if _attributes(proto).get("largest", 1) else math.inf
             count = self._least(count, self.rows[x].number, f"{out}/many")
             x = self._fill(x, lowest, out)
-        room = self._constant_of(f"{out}/room", [min(bound, size)])
-        node = helper.make_node("TopK", [x, room], list(proto.output), proto.name)
+        extent = self._constant_of(f"{out}/room", [min(bound, size)])
+        node = helper.make_node("TopK", [x, extent], list(proto.output), proto.name)
         node.attribute.extend(proto.attribute)
         self._append(node)
         for name in filter(None, proto.output):
@@ -441,9 +441,9 @@ class OpenRows(OpenShapes):
             return False
         if data in self.rows and self.rows[data].axis != axis:
             return False
-        room, shape = self.info[places].shape[axis], list(self.info[data].shape)
-        if self.info[updates].shape[axis] > room and updates in self.rows:
-            updates = self._cut(updates, room, f"{out}/updates")
+        extent, shape = self.info[places].shape[axis], list(self.info[data].shape)
+        if self.info[updates].shape[axis] > extent and updates in self.rows:
+            updates = self._cut(updates, extent, f"{out}/updates")
         size = shape[axis]
         shape[axis] = 1
         kind = _kind(self.info[data])

@@ -103,7 +103,7 @@ class OpenShapes(ABC):
         limits = self._limits_of(element)
         return None if limits is None else int(limits[1].reshape(-1)[0])
 
-    def _room(self, name: str) -> tuple[list[int], int, str] | None:
+    def _shape_bound(self, name: str) -> tuple[list[int], int, str] | None:
         """Return (maximum shape, index of the open dimension, tensor with its size); None unless one dimension is
         open."""
         values = self._elements(name) if name not in self.constants else []

@@ -49,8 +49,8 @@ def _axes(image: Sequence[int], attributes: dict[str, Any]) -> list[_WindowAxis]
             begin = total // 2 if mode == "SAME_UPPER" else total - total // 2
             end = total - begin
         else:
-            room = size + begin + end - reach
-            count = (-(-room // step) if attributes.get("ceil_mode") else room // step) + 1
+            span = size + begin + end - reach
+            count = (-(-span // step) if attributes.get("ceil_mode") else span // step) + 1
             if attributes.get("ceil_mode"):
                 count -= (count - 1) * step >= size + begin  # no window starts after the image
         result.append(_WindowAxis(kernel[axis], count, step, dilations[axis], begin, end))

@@ -196,8 +196,8 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
     time = measure_cost(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)
     if time is None or not concurrent.others:
         return time
-    others = measure_cost(graph, [layer, *concurrent.others], target)
-    return None if others is None else time + others
+    other_cycles = measure_cost(graph, [layer, *concurrent.others], target)
+    return None if other_cycles is None else time + other_cycles
 
 
 def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:

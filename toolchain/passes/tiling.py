@@ -121,7 +121,7 @@ def independent_layers(graph: Graph) -> Iterator[NDArray[np.int64]]:
 
 
 def independent(before: Sequence[set[int]], phases: Sequence[int]) -> Iterator[NDArray[np.int64]]:
-    """Yields for each layer those of its phase that need not come before or behind it: these are in its part."""
+    """Yield for each layer those of its phase that need not come before or behind it: these are in its part."""
     phase = np.array(phases, np.int64)
     for start, end in pairwise(_parts(before)):
         count = end - start
@@ -159,7 +159,7 @@ def _parts(before: Sequence[set[int]]) -> list[int]:
 
 
 def signature(graph: Graph, layer: LayerIR) -> Hashable:
-    """Returns the properties that decide a tile: equal layers have equal tiles."""
+    """Return the properties that decide a tile: equal layers have equal tiles."""
     names = *layer.inputs, *layer.outputs
     tensors = tuple((graph.tensors[name].dtype, graph.resident(name), graph.tensors[name].pitch) for name in names)
     attributes = tuple(item for item in layer.attributes.items() if item[0] not in PLACEMENT)
@@ -167,7 +167,7 @@ def signature(graph: Graph, layer: LayerIR) -> Hashable:
 
 
 def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
-    """Returns the layer with the tile and the part of the scratchpad that take the least time."""
+    """Return the layer with the tile and the part of the scratchpad that take the least time."""
     if layer.integer("buffers"):
         return _chosen(graph, layer, target).layer
     whole_scratchpad = layer.having(buffers=1)
@@ -191,13 +191,13 @@ class Choice(NamedTuple):
 
 
 def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> Choice:
-    """Returns the layer with the tile that takes the least time where it runs alone, or is one of several that share
+    """Return the layer with the tile that takes the least time where it runs alone, or is one of several that share
     the scratchpad."""
     return _chosen(graph, layer.having(buffers=buffers), target)
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """Returns the best tile, of a product in the best order of its loops."""
+    """Return the best tile, of a product in the best order of its loops."""
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
     layer = layer.without("loop_order", "block")
@@ -257,7 +257,7 @@ def _resident(graph: Graph, layer: LayerIR, target: Target, residency: Residency
 def _in_blocks(
     graph: Graph, layer: LayerIR, target: Target, plain: int = maxsize, residency: Residency | None = None
 ) -> Choice | None:
-    """Returns a product with loops over blocks, of which operands stay in the workspace, where that costs clearly less
+    """Return a product with loops over blocks, of which operands stay in the workspace, where that costs clearly less
     than `plain`, the cost of its best tile without them. `residency`: the operand, None: any."""
     limit = plain - plain // REORDER
     timed = target.mapping.objective is Objective.CYCLES
@@ -314,7 +314,7 @@ def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes
 def _in_largest_block(
     sizes: TileSizes, workspace: int, extent: Tile, tile: Tile, order: int, blocks: Sequence[tuple[int, int, int]]
 ) -> BlockedTile | None:
-    """Returns the tile in the first of the blocks, the largest first, that fits."""
+    """Return the tile in the first of the blocks, the largest first, that fits."""
 
     def in_block(block: tuple[int, int, int]) -> BlockedTile:
         loops = loops_over(extent, tile, order, block)
@@ -346,13 +346,13 @@ def _blocks(tile: Tile, extent: Tile, image: bool) -> Iterator[tuple[int, list[t
 
 
 def _parts_of(extent: int, size: int) -> list[int]:
-    """Returns the blocks of whole tiles of `size` that cut a dimension into about equal parts, the largest first."""
+    """Return the blocks of whole tiles of `size` that cut a dimension into about equal parts, the largest first."""
     tiles = -(-extent // size)
     return sorted({-(-tiles // parts) * size for parts in range(1, min(tiles, 64) + 1)}, reverse=True)
 
 
 def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """Returns the best tile in the order that the layer has."""
+    """Return the best tile in the order that the layer has."""
     limit = target.mapping.tile_of(layer.id)
     if limit is not None and layer.op_type in PRODUCTS:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
@@ -364,7 +364,7 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
 
 
 def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
-    """Returns a product with each tile that fits in each order of its loops that the user allows, the fastest by
+    """Return a product with each tile that fits in each order of its loops that the user allows, the fastest by
     estimate first."""
     choices, loop_order, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
     if residency in (None, Residency.NONE):
@@ -385,7 +385,7 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
 
 
 def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> dict[Tile, int]:
-    """Returns the estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one
+    """Return the estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one
     part in `CLOSE` of the least cost, and perhaps others."""
     plain = fit(graph, layer, target, AHEAD)
     candidates: Iterable[Tile] = smaller(layer, plain)
@@ -429,19 +429,19 @@ def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:
 
 
 def _shares(groups: int, unit: int) -> list[int]:
-    """Returns the numbers of groups that a tile may have: parts that are about equal, of whole accesses of DRAM."""
+    """Return the numbers of groups that a tile may have: parts that are about equal, of whole accesses of DRAM."""
     counts = {min(groups, -(-groups // (parts * unit)) * unit) for parts in range(1, max(1, groups // unit) + 1)}
     return sorted(count for count in counts if count > 1)
 
 
 def _depths(extent: int) -> list[int]:
-    """Returns equal parts of a dimension, as deep as DEPTHS: a shallow last tile would leave the DMA without work."""
+    """Return equal parts of a dimension, as deep as DEPTHS: a shallow last tile would leave the DMA without work."""
     counts = {-(-extent // depth) for depth in DEPTHS}
     depths = {min(extent, -(-extent // (count * DEPTH_STEP)) * DEPTH_STEP) for count in counts}
     return sorted(depth for depth in depths if not extent % depth or extent % depth * 4 >= depth * 3) or [min(depths)]
 
 
 def _keys(layer: LayerIR, plain: Tile) -> Iterator[Tile]:
-    """Yields larger tiles of keys for one query without a window: others would move keys that they do not see."""
+    """Yield larger tiles of keys for one query without a window: others would move keys that they do not see."""
     if layer.integer("m") == 1 and not layer.integer("window"):
         yield from ((plain[0], min(keys, keys_of(layer))) for keys in KEYS)

@@ -105,9 +105,11 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
         raise UsageError(
             f"load.arrivals = {load.arrivals}: {program.name} has no symbol {SYMBOL}; run submit_load, or add the table"
         )
-    room = (symbol.size - HEAD) // 4
-    if load.count > room:
-        raise UsageError(f"load.count = {load.count}: {SYMBOL} of {program.name} has room for {room}; ask for fewer")
+    capacity = (symbol.size - HEAD) // 4
+    if load.count > capacity:
+        raise UsageError(
+            f"load.count = {load.count}: {SYMBOL} of {program.name} has room for {capacity}; ask for fewer"
+        )
     if load.arrivals == "recorded":
         arrivals = recorded(load.file, load.count)
     elif load.arrivals == "mmpp":

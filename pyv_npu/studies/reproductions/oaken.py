@@ -112,11 +112,11 @@ class Study:
 
     def _speeds(self) -> Iterator[Claim]:
         ratios = self.ratios(OAKEN_LPDDR, A100)
-        others = {name: ratio for name, ratio in ratios.items() if name != "llama2-70b"}
+        smaller = {name: ratio for name, ratio in ratios.items() if name != "llama2-70b"}
         error = mean(ratios) / 1.79 - 1
         terms = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
         yield Claim("P4", "Oaken-LPDDR over vLLM, mean of six models, batch 256", "1.79 x",
-                    f"{mean(ratios):.2f} x; {mean(others):.2f} x without 70B ({terms})", SIMULATED, abs(error) <= 0.15,
+                    f"{mean(ratios):.2f} x; {mean(smaller):.2f} x without 70B ({terms})", SIMULATED, abs(error) <= 0.15,
                     error, "stand-in a100; bound 15 %")  # fmt: skip
         ratios = self.ratios(OAKEN_LPDDR, A100_INT4)
         error = mean(ratios) / 1.58 - 1

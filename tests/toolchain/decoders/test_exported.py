@@ -42,10 +42,10 @@ def by_onnxruntime(proto: Any, prompt: Sequence[int], new: int) -> tuple[list[in
             "position_ids": np.arange(seen, seen + len(step))[None],
         }  # fmt: skip
         feeds = {key: values for key, values in given.items() if key in inputs}
-        made = dict(zip(names, session.run(None, {**feeds, **past}), strict=True))
-        past = {key: made[key.replace("past_key_values", "present")] for key in past}
-        logits.append(made["logits"][0])
-        step = [int(made["logits"][0, -1].argmax())]
+        results = dict(zip(names, session.run(None, {**feeds, **past}), strict=True))
+        past = {key: results[key.replace("past_key_values", "present")] for key in past}
+        logits.append(results["logits"][0])
+        step = [int(results["logits"][0, -1].argmax())]
         tokens += step
     return tokens, np.concatenate(logits)
 
@@ -76,9 +76,9 @@ def grouped(**settings: Any) -> Any:
                 num_heads=heads["q_num_heads"], kv_num_heads=heads["kv_num_heads"], do_rotary=1,
             )  # fmt: skip
         nodes.append(node)
-    made = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    results = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
-    graph.node.extend(made)
+    graph.node.extend(results)
     kept = [value for value in graph.input if value.name != "position_ids"]
     value = helper.make_tensor_value_info("attention_mask", 7, ["batch", "past_and_tokens"])
     del graph.input[:]
@@ -217,10 +217,10 @@ def _generated(proto: Any, level: str = "IA", mode: str = "tight", **options: An
 def test_tokens_and_logits_are_those_of_onnxruntime(form: str) -> None:
     proto = FORMS[form](**SMALL)
     tokens, logits = by_onnxruntime(proto, PROMPT, NEW)
-    made = _generated(proto)
-    assert made.correct
-    assert list(made.detail.tokens) == tokens
-    np.testing.assert_allclose(made.detail.logits, logits, atol=1e-5 * np.abs(logits).max())
+    results = _generated(proto)
+    assert results.correct
+    assert list(results.detail.tokens) == tokens
+    np.testing.assert_allclose(results.detail.logits, logits, atol=1e-5 * np.abs(logits).max())
 
 
 @pytest.mark.parametrize("form", [pytest.param("GQA", marks=pytest.mark.slow), "learned"])
@@ -245,22 +245,22 @@ def wide_logits(**settings: Any) -> Any:
 @pytest.mark.parametrize("form", [decoder_concat, wide_logits, grouped, unnamed_size])
 def test_decoders_in_fp16(form: Callable[..., Any]) -> None:
     proto = form(kind="float16", **SMALL)
-    made = _generated(proto)
-    assert made.correct
-    assert list(made.detail.tokens) == by_onnxruntime(proto, PROMPT, NEW)[0]
+    results = _generated(proto)
+    assert results.correct
+    assert list(results.detail.tokens) == by_onnxruntime(proto, PROMPT, NEW)[0]
 
 
 def test_other_logits_in_fp16_differ() -> None:
     """Double precision judges where a rounding of fp16 does more than the limit; a fault does more than that."""
     proto = grouped(kind="float16", **{**SMALL, "layers": 8})
-    made = _generated(proto)
-    rounding = made.json["generate"]["rounding"]
-    assert made.correct and rounding["ok"]
+    results = _generated(proto)
+    rounding = results.json["generate"]["rounding"]
+    assert results.correct and rounding["ok"]
     assert rounding["error"] <= rounding["limit"] <= 8 * rounding["arithmetic"]
-    logits = made.detail.logits.copy()
+    logits = results.detail.logits.copy()
     logits[-1] *= np.float16(0.99)
     request = GenerationRequest(PROMPT, NEW)
-    compared = generation.compare_logits(make_decoder(proto, "m"), request, made.detail.tokens, logits, [{}] * NEW)
+    compared = generation.compare_logits(make_decoder(proto, "m"), request, results.detail.tokens, logits, [{}] * NEW)
     assert not compared["rounding"]["ok"]
     assert not compared["steps"][-1]["ok"]
 

@@ -62,9 +62,9 @@ def test_the_reference_of_graphs_agrees_with_onnx(name: str) -> None:
     for key in model.inputs:
         kind = {"FLOAT16": np.float16}.get(model.info[key].type, np.float32)
         inputs[key] = random.uniform(-1, 1, model.info[key].shape).astype(kind)
-    made = execute(graph, inputs)
+    results = execute(graph, inputs)
     for key, want in reference(model, inputs).items():
-        got, scale = made[key].astype(np.float64), float(np.abs(want).max())
+        got, scale = results[key].astype(np.float64), float(np.abs(want).max())
         if name.endswith("int8") or "qdq" in name:  # one code more or less on the way
             assert np.abs(got - want).max() <= 0.05 * scale
         else:

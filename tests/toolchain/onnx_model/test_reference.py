@@ -54,10 +54,10 @@ def test_any_graph_gives_the_same(data: st.DataObject) -> None:
     proto = model(nodes, outputs, {"w": random(3, 4), "flag": np.array(data.draw(st.booleans()))})
     feeds = {"x": random(3, 4, seed=8)}
     whole: Any = ReferenceEvaluator(proto).run(outputs, feeds)
-    made = evaluate(proto, outputs, feeds)
-    assert list(made) == outputs
+    results = evaluate(proto, outputs, feeds)
+    assert list(results) == outputs
     for name, wanted in zip(outputs, whole, strict=True):
-        assert made[name].tobytes() == wanted.tobytes()
+        assert results[name].tobytes() == wanted.tobytes()
 
 
 def test_what_is_read_no_more_is_forgotten() -> None:
@@ -66,11 +66,11 @@ def test_what_is_read_no_more_is_forgotten() -> None:
     proto, x = model(nodes, [f"t{count}"], {}), np.ones(size, np.float32)
     tracemalloc.start()
     try:
-        (made,) = evaluate(proto, [f"t{count}"], {"x": x}).values()
+        (results,) = evaluate(proto, [f"t{count}"], {"x": x}).values()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert np.array_equal(made, x)
+    assert np.array_equal(results, x)
     assert peak < 2 * TOGETHER * x.nbytes
 
 
@@ -84,14 +84,14 @@ def test_products_of_16_bits_are_those_of_fp32_rounded_once(operator: str, kind:
               for index, shape in enumerate(shapes)]  # fmt: skip
     proto = model([helper.make_node(operator, ["x", "w"], ["y"])], ["y"], {})
     each = [dict(zip("xw", feeds, strict=True)) for feeds in (narrow, [one.astype(np.float32) for one in narrow])]
-    made, seconds = [np.empty(0)] * 2, [math.inf] * 2
+    results, seconds = [np.empty(0)] * 2, [math.inf] * 2
     for turn in range(
         6
     ):  # the least of three each: the first call of a product takes longer, and so does a busy machine
         began = time.process_time()
-        made[turn % 2] = evaluate(proto, ["y"], each[turn % 2])["y"]
+        results[turn % 2] = evaluate(proto, ["y"], each[turn % 2])["y"]
         seconds[turn % 2] = min(seconds[turn % 2], time.process_time() - began)
-    assert np.array_equal(made[0], made[1].astype(narrow[0].dtype)) and made[0].dtype == narrow[0].dtype
+    assert np.array_equal(results[0], results[1].astype(narrow[0].dtype)) and results[0].dtype == narrow[0].dtype
     assert seconds[0] < 10 * seconds[1] + 0.1
 
 
@@ -109,8 +109,8 @@ def test_weights_that_a_model_makes_in_front_are_not_held_together() -> None:
             last = f"neg{index}.{step}"
     whole = model([*weights, *nodes], [last], {"size": np.array([size], np.int64)})
     tracemalloc.start()
-    made = evaluate(whole, [last], {"x": np.ones(1, np.float32)})
+    results = evaluate(whole, [last], {"x": np.ones(1, np.float32)})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert made[last].item() == 1
+    assert results[last].item() == 1
     assert peak < 4 * size * 4, "a weight, its sum, and what those take that are being made"

@@ -21,9 +21,9 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def check(operator: str, inputs: dict[str, Any], outputs: Any = ("y",), *, limit: float = LIMIT, **how: Any) -> None:
     proto = one_node(operator, inputs, outputs, **how)
     agree(proto, inputs, limit=limit)
-    want, made = by_onnxruntime(proto, inputs), reference(prepare(proto, "m"), inputs)
+    want, results = by_onnxruntime(proto, inputs), reference(prepare(proto, "m"), inputs)
     for name in want:
-        near(made[name], want[name], limit, name)
+        near(results[name], want[name], limit, name)
 
 
 RECURRENT: dict[str, dict[str, Any]] = {
@@ -144,8 +144,8 @@ def test_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if chance.random() < 0.5:
         constants["b"] = random(len(constants["w"]), seed=seed + 2)
     proto = one_node("Conv", {"x": x}, ("y",), constants=constants, group=groups, **how)
-    want, made = by_onnxruntime(proto, {"x": x}), evaluate(proto, ["y"], {"x": x})
-    near(made["y"], want["y"], LIMIT, "y")
+    want, results = by_onnxruntime(proto, {"x": x}), evaluate(proto, ["y"], {"x": x})
+    near(results["y"], want["y"], LIMIT, "y")
 
 
 def test_a_convolution_takes_little_more_than_its_tensors() -> None:
@@ -153,9 +153,9 @@ def test_a_convolution_takes_little_more_than_its_tensors() -> None:
     proto = one_node("Conv", {"x": x}, ("y",), constants={"w": w}, pads=[1, 1, 1, 1])
     tracemalloc.start()
     try:
-        made = evaluate(proto, ["y"], {"x": x})
+        results = evaluate(proto, ["y"], {"x": x})
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert made["y"].shape == x.shape
+    assert results["y"].shape == x.shape
     assert peak < 3 * x.nbytes + 3 * windows.COLUMNS, "its columns are nine times the image"

@@ -32,11 +32,11 @@ def test_bytes_are_those_of_the_formula(rows: int, columns: int, books: int, see
     ceil(n / d) x b / 8 + codebooks x 2^b x d x 2."""
     books = min(books, rows)
     matrix = np.random.default_rng(seed).standard_normal((rows, columns))
-    made = encode_matrix(matrix, VectorQuantization(books, seed))
+    encoded = encode_matrix(matrix, VectorQuantization(books, seed))
     tensor = TensorIR("w", Role.WEIGHT, (rows, columns), DataType.VQ8)
-    logical = np.repeat(made.codes, 8, axis=1)[:, :columns]
-    assert encode_values(logical, DataType.VQ8) == made.codes.tobytes()
-    total = tensor.size + len(encode_values(made.vectors, DataType.FP16))
+    logical = np.repeat(encoded.codes, 8, axis=1)[:, :columns]
+    assert encode_values(logical, DataType.VQ8) == encoded.codes.tobytes()
+    total = tensor.size + len(encode_values(encoded.vectors, DataType.FP16))
     assert total == rows * -(-columns // 8) + books * 256 * 8 * 2
     if columns % 8 == 0:
         assert total == -(-rows * columns // 8) * 8 // 8 + books * 2**8 * 8 * 2
@@ -45,11 +45,11 @@ def test_bytes_are_those_of_the_formula(rows: int, columns: int, books: int, see
 @pytest.mark.parametrize("books", [1, 3])
 def test_every_vector_has_the_nearest_of_its_codebook(books: int) -> None:
     matrix = np.random.default_rng(1).standard_normal((96, 64)).astype(np.float32)
-    made = encode_matrix(matrix, VectorQuantization(books))
+    encoded = encode_matrix(matrix, VectorQuantization(books))
     for row, line in enumerate(matrix.reshape(96, 8, 8)):
-        book = made.vectors[row * books // 96].astype(np.float64)
+        book = encoded.vectors[row * books // 96].astype(np.float64)
         distances = ((line[:, None, :] - book) ** 2).sum(axis=2)
-        chosen = distances[np.arange(8), made.codes[row]]
+        chosen = distances[np.arange(8), encoded.codes[row]]
         assert np.all(chosen <= distances.min(axis=1) * (1 + 1e-5) + 1e-9)
 
 
@@ -72,8 +72,8 @@ def test_few_vectors_are_kept_exactly() -> None:
     rng = np.random.default_rng(3)
     values = rng.standard_normal((100, 8)).astype(np.float16)
     matrix = values[rng.integers(0, 100, (40, 4))].reshape(40, 32)
-    made = encode_matrix(matrix, VectorQuantization())
-    assert np.array_equal(meant(made.codes, made.vectors, 32), matrix)
+    encoded = encode_matrix(matrix, VectorQuantization())
+    assert np.array_equal(meant(encoded.codes, encoded.vectors, 32), matrix)
 
 
 def test_equal_seeds_give_equal_codes_and_others_do_not() -> None:
@@ -92,5 +92,5 @@ def test_an_empty_centre_moves_to_the_furthest_point() -> None:
 
 
 def test_values_beyond_fp16_are_its_largest() -> None:
-    made = encode_matrix(np.array([[1e6, -1e9, 0, 1, 2, 3, 4, 5]]), VectorQuantization())
-    assert meant(made.codes, made.vectors, 2).tolist() == [[65504, -65504]]
+    encoded = encode_matrix(np.array([[1e6, -1e9, 0, 1, 2, 3, 4, 5]]), VectorQuantization())
+    assert meant(encoded.codes, encoded.vectors, 2).tolist() == [[65504, -65504]]
