@@ -84,7 +84,7 @@ LAYERS: dict[str, str] = {
                   snapshot faults platform observe.analysis
                   observe.profile observe result verdict run_sections report kv_quant traces
                   workloads serving debug serial fmu
-                  studies.calibration studies.reproductions studies.sweep studies
+                  studies.reproductions studies.sweep studies
                   notebook simulator
                   pytest_plugin
                   cli.shared cli.programs cli.verbs

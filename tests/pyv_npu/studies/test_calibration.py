@@ -7,9 +7,8 @@ import pytest
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.platform import Placed, Platform
-from pyv_npu.studies.calibration import calibrate, dcis2024
-from pyv_npu.studies.calibration.window import run_windows
+from pyv_npu.studies import calibration
+from pyv_npu.studies.calibration import calibrate, measure
 
 
 def test_the_preset_prints_the_published_table() -> None:
@@ -36,17 +35,11 @@ def test_the_windows_hold_the_published_instructions() -> None:
 def test_each_fitted_number_matters(key: str, changed: set[int]) -> None:
     value = getattr(load(preset="neorv32-2024").config.core.timing, key)
     config = load(preset="neorv32-2024", overrides={f"core.timing.{key}": value + 1}).config
-    platform = Platform(
-        config,
-        devices=[Placed(dcis2024.DEVICE_BASE, dcis2024.Multiplier())],
-        instructions=[dcis2024._instruction(funct3, t) for funct3, t in enumerate(dcis2024.DURATIONS)],
-    )
-    rows = run_windows(platform, dcis2024._windows(), dcis2024.FINISHER_BASE, dcis2024.DRAM_BASE)
-    assert {index for index, row in enumerate(rows) if row.cycles != row.published} == changed
+    assert {index for index, row in enumerate(measure(config)) if row.cycles != row.published} == changed
 
 
 def test_a_wrong_product_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dcis2024, "multiplied", lambda word: 0)
+    monkeypatch.setattr(calibration, "multiplied", lambda word: 0)
     with pytest.raises(PyvNpuError, match="computed 0x0 instead of"):
         calibrate("neorv32-2024")
 
