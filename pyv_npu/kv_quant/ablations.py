@@ -4,22 +4,27 @@
 A layer is a pair of keys and values (tokens, C). Thresholds are order statistics of the first half of its tokens.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.kv_quant import oaken
 from npu_device.kv_quant.codec import Parameters
 from npu_device.kv_quant.codecs import OAKEN
-from npu_device.kv_quant.methods import METHODS
+from npu_device.kv_quant.methods import METHODS, KvMethod
 from npu_device.kv_quant.thresholds import RATIOS, Thresholds
 
 Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 Layer = tuple[Floats, Floats]
-NO_INNER = (0.10, 0.90, 0.0)
-"""Shares of two groups."""
+Group = tuple[Mask, float, float, int, int | None]
+"""Elements, limits by which they are shifted, bits of a code, and the axis of their extremes; None: all."""
+Read = Callable[[str, Floats], tuple[float, Floats]]
+"""Function from the side and its numbers to (bits of an element, decoded values)."""
+TWO_GROUPS, NO_INNER = "two groups 10/90", (0.10, 0.90, 0.0)
+"""Variant, and its shares."""
 SCALE_BITS = 32
 """Bits of the fp16 minimum and step of a group."""
 
@@ -52,11 +57,15 @@ def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
     return OAKEN.calibrate([x[: max(1, len(x) // 2)]], 1, ratios)
 
 
-def _inner(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
+def _all(x: Floats) -> Mask:
+    return np.ones_like(x, bool)
+
+
+def _inner(x: Floats, t: Thresholds) -> Mask:
     return (x > t.inner_low) & (x < t.inner_high)
 
 
-def _outer(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
+def _outer(x: Floats, t: Thresholds) -> Mask:
     return (x <= t.outer_low) | (x >= t.outer_high)
 
 
@@ -67,13 +76,20 @@ def grouped(
     element known. `call`: extremes of the outer and middle group over all tokens, as in the published artifact."""
     is_outer = _outer(x, t) & outer
     is_inner = _inner(x, t) & ~is_outer & inner
-    result = x
-    for mask, low, high, bits, axis in (
-        (is_outer, t.outer_low, t.outer_high, 5, None if call else 1),
-        (~is_outer & ~is_inner, t.inner_low, t.inner_high, 4, None if call else 1),
+    axis = None if call else 1
+    groups: list[Group] = [
+        (is_outer, t.outer_low * shift, t.outer_high * shift, 5, axis),
+        (~is_outer & ~is_inner, t.inner_low * shift, t.inner_high * shift, 4, axis),
         (is_inner, 0.0, 0.0, 5, 1),
-    ):
-        offsets = np.where(x >= high, np.float32(high), np.float32(low)) if shift else np.zeros_like(x)
+    ]
+    return _decoded(x, groups)
+
+
+def _decoded(x: Floats, groups: Iterable[Group]) -> Floats:
+    """Return the values after decoding: each group shifted by its limits, with uniform codes between its extremes."""
+    result = x
+    for mask, low, high, bits, axis in groups:
+        offsets = np.where(x >= high, np.float32(high), np.float32(low))
         v = x - offsets
         lowest = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
         highest = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
@@ -82,8 +98,7 @@ def grouped(
         top = (1 << bits) - 1
         step = ((highest - lowest) / top).astype(np.float16).astype(np.float32)
         code = np.divide(v - lowest, step, out=np.zeros_like(v), where=step > 0)
-        read = np.clip(np.rint(code), 0, top) * step + lowest + offsets
-        result = np.where(mask, read, result)
+        result = np.where(mask, np.clip(np.rint(code), 0, top) * step + lowest + offsets, result)
     return result.astype(np.float16).astype(np.float32)
 
 
@@ -100,64 +115,56 @@ _PARTS: dict[str, dict[str, bool]] = {
     "no inner group": {"inner": False},
     "no group shift": {"shift": False},
     "extremes of a call": {"call": True},
+    TWO_GROUPS: {"inner": False},
 }
 
 
-def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
+def _variant(name: str, head_dim: int, side: str, x: Floats) -> tuple[float, Floats]:
     """Return (bits, decoded values)."""
     if (method := METHODS.get(name)) is not None:
-        p = parameters(x)
-        return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
-    if name in _PARTS:
-        t, parts = parameters(x).thresholds, _PARTS[name]
-        return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
-    t = parameters(x, NO_INNER).thresholds
-    return _bits(x, t, True, False), grouped(x, t, inner=False)
+        return _stored(method, head_dim, side, x)
+    parts = _PARTS[name]
+    t = parameters(x, NO_INNER if name == TWO_GROUPS else RATIOS).thresholds
+    return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
 
 
-VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "per_token4")
+def _stored(
+    method: KvMethod, head_dim: int, side: str, x: Floats, ratios: Sequence[float] = RATIOS
+) -> tuple[float, Floats]:
+    """Return (bits, decoded values) of a method."""
+    p = parameters(x, ratios)
+    return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
+
+
+VARIANTS = ("oaken", *_PARTS, "per_token4")
 """Names of the variants. per_token4 has one group, the whole token. All others but oaken know the side of each element
 without storing it, and so compare with "side known"."""
 
 
 def ablations(layers: Sequence[Layer], head_dim: int) -> list[AblationRow]:
     """Return a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
-    rows = []
-    for name in VARIANTS:
-        squares = np.zeros((2, 2, 2))  # axes: all or inner elements, keys or values, errors or values
-        bits = []
-        for layer in layers:
-            for side, x in enumerate(layer):
-                size, read = _variant(name, x, "kv"[side], head_dim)
-                bits.append(size)
-                for subset, mask in enumerate((np.ones_like(x, bool), _inner(x, parameters(x).thresholds))):
-                    difference = (read - x)[mask]
-                    squares[subset, side] += _square(difference), _square(x[mask])
-        errors = np.sqrt(squares[..., 0] / np.maximum(squares[..., 1], np.finfo(float).tiny))
-        rows.append(AblationRow(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
-    return rows
+    subsets = _all, lambda x: _inner(x, parameters(x).thresholds)
+    return [AblationRow(name, *_measure(layers, partial(_variant, name, head_dim), subsets)) for name in VARIANTS]
 
 
-def _square(x: NDArray[Any]) -> float:
-    return float(np.square(x, dtype=np.float64).sum())
+def _measure(layers: Sequence[Layer], read: Read, subsets: Sequence[Callable[[Floats], Mask]] = (_all,)) -> list[float]:
+    """Return the mean bits of an element, then the relative errors of keys and of values in each subset of elements."""
+    bits, squares = [], np.zeros((len(subsets), 2, 2))
+    for layer in layers:
+        for side, x in enumerate(layer):
+            size, decoded = read("kv"[side], x)
+            bits.append(size)
+            for index, subset in enumerate(subsets):
+                mask = subset(x)
+                for at, numbers in enumerate((decoded - x, x)):
+                    squares[index, side, at] += np.square(numbers[mask], dtype=np.float64).sum()
+    errors = np.sqrt(squares[..., 0] / np.maximum(squares[..., 1], np.finfo(float).tiny))
+    return [float(np.mean(bits)), *map(float, errors.reshape(-1))]
 
 
 def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
     """Return errors and bits of Oaken at several shares of the groups."""
-    rows = []
-    for point in points:
-        squares = np.zeros((2, 2))
-        bits = []
-        for layer in layers:
-            for side, x in enumerate(layer):
-                p = parameters(x, point)
-                encoded = oaken.encode(x, p.thresholds, p.code)
-                bits.append(8 * encoded.payload / x.size)
-                read = oaken.decode(encoded, p.thresholds, p.code).astype(np.float32)
-                squares[side] += _square(read - x), _square(x)
-        errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
-        rows.append(Ratio(*point, float(np.mean(bits)), *map(float, errors)))
-    return rows
+    return [Ratio(*point, *_measure(layers, partial(_stored, METHODS["oaken"], 1, ratios=point))) for point in points]
 
 
 class GroupCount(NamedTuple):
@@ -169,45 +176,24 @@ class GroupCount(NamedTuple):
     values: float
 
 
-GROUPS = {2: (0.10, 0.90), 3: (0.04, 0.90, 0.06), 4: (0.02, 0.02, 0.90, 0.06), 5: (0.02, 0.02, 0.90, 0.03, 0.03)}
+GROUPS = ((0.10, 0.90), (0.04, 0.90, 0.06), (0.02, 0.02, 0.90, 0.06), (0.02, 0.02, 0.90, 0.03, 0.03))
 """Shares from the outermost group to the innermost; the largest is dense, with 4 bits, the others have 5 bits."""
 
 
 def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
     """Return errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the index
     of its group: 1 bit for up to three groups, 2 bits for more, so that entries exceed a byte. The side is known."""
-    rows = []
-    for count, shares in GROUPS.items():
-        squares, bits = np.zeros((2, 2)), []
-        entry = 7 + (count > 3) + (count > 2)
-        for layer in layers:
-            for side, x in enumerate(layer):
-                read, outliers = _concentric(x, shares)
-                bits.append(4 + entry * outliers + SCALE_BITS * count / x.shape[1])
-                squares[side] += _square(read - x), _square(x)
-        errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
-        rows.append(GroupCount(count, float(np.mean(bits)), *map(float, errors)))
-    return rows
+    return [GroupCount(len(shares), *_measure(layers, partial(_concentric, shares))) for shares in GROUPS]
 
 
-def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
-    """Return (decoded values, share of outliers) with groups around the median, each shifted by its inner limits."""
-    sample, dense = x[: max(1, len(x) // 2)], int(np.argmax(shares))
-    ends = np.cumsum(shares)[:-1]
+def _concentric(shares: Sequence[float], side: str, x: Floats) -> tuple[float, Floats]:
+    """Return (bits, decoded values) with groups around the median, each shifted by its inner limits."""
+    sample, count, dense = x[: max(1, len(x) // 2)], len(shares), int(np.argmax(shares))
     limits = [tuple(np.quantile(sample, at).astype(np.float16).astype(np.float32) for at in (end / 2, 1 - end / 2))
-              for end in ends]  # fmt: skip
+              for end in np.cumsum(shares)[:-1]]  # fmt: skip
     group = sum(((x > low) & (x < high)).astype(np.int64) for low, high in limits)
-    read = x
-    for index in range(len(shares)):
-        low, high = limits[index] if index < len(limits) else (np.float32(0), np.float32(0))
-        offsets, mask = np.where(x >= high, high, low), group == index
-        v = x - offsets
-        lowest, highest = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
-        first, last = lowest.min(axis=1, keepdims=True), highest.max(axis=1, keepdims=True)
-        first, last = (np.where(np.isfinite(extreme), extreme, 0) for extreme in (first, last))
-        first = first.astype(np.float16).astype(np.float32)
-        top = (1 << (4 if index == dense else 5)) - 1
-        step = ((last - first) / top).astype(np.float16).astype(np.float32)
-        code = np.divide(v - first, step, out=np.zeros_like(v), where=step > 0)
-        read = np.where(mask, np.clip(np.rint(code), 0, top) * step + first + offsets, read)
-    return read.astype(np.float16).astype(np.float32), float((group != dense).mean())
+    groups = [(group == index, low, high, 4 if index == dense else 5, 1)
+              for index, (low, high) in enumerate([*limits, (0.0, 0.0)])]  # fmt: skip
+    entry = 7 + (count > 3) + (count > 2)
+    outliers = float((group != dense).mean())
+    return 4 + entry * outliers + SCALE_BITS * count / x.shape[1], _decoded(x, groups)
