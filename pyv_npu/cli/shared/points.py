@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 from pyv_ext.elf import read_elf
@@ -25,14 +24,6 @@ COMPILER = "compiler."
 _OF_COMPILER = frozenset(
     {"passes", "granularity", "precision", "qconfig", "submit", "t-max", "qbits-weight", "qbits-kv"}
 )
-
-
-class AxisSetting(NamedTuple):
-    """Effect of an axis value on a command line."""
-
-    settings: Sequence[tuple[str, str]]
-    options: Mapping[str, Any]
-    """Attributes of the parsed arguments."""
 
 
 class PointCommand(NamedTuple):
@@ -66,14 +57,14 @@ class SweepPoints:
 
     def __init__(self, command: PointCommand, parse: Callable[[Sequence[str]], argparse.Namespace]) -> None:
         """`parse`: parser of command lines."""
-        self._base, self._parse, self._words, self._workload = command.args, parse, command.words, command.workload
+        self._config, self._parse, self._words, self._workload = (
+            command.args.config, parse, command.words, command.workload
+        )  # fmt: skip
         self.verb = command.words[0]
         """Verb of the command."""
         self._program = command.args.program
-        self._plain = vars(parse([self.verb, self._program]))
         self._options = {_option_of(name) for name in command.options} - _NOT_AXES
         self._arguments = _arguments(self._program) if self.verb == "run" else ()
-        self._axis_settings: dict[tuple[str, str], AxisSetting] = {}
 
     @property
     def name(self) -> str:
@@ -83,7 +74,7 @@ class SweepPoints:
     @property
     def inputs(self) -> list[str]:
         """Files that the command names."""
-        return [self._program, *files_beside(self._program), *self._base.config]
+        return [self._program, *files_beside(self._program), *self._config]
 
     def check(self, name: str) -> None:
         """Raise UsageError for an unknown axis."""
@@ -97,28 +88,33 @@ class SweepPoints:
             )
 
     def check_free(self, values: Mapping[str, str]) -> None:
-        """Raise UsageError if an axis sets a key that the command line or the base of a SWEEP.yaml also sets."""
+        """Raise UsageError if an axis sets what the command line or the base of a SWEEP.yaml also sets."""
+        base = self._changed(self._words[2:])
         for name, value in values.items():
             try:
-                changed = self._setting(name, value)
+                conflicts = sorted(self._changed(self._axis_words(name, value)) & base)
             except PyvNpuError:
                 continue  # reported in the row of the point
-            conflicts = [key for key, _ in changed.settings if key in dict(self._base.settings)]
-            conflicts += [key for key in changed.options if getattr(self._base, key) != self._plain[key]]
             if conflicts:
                 raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
+
+    def _changed(self, words: Sequence[str]) -> set[str]:
+        """Return the settings and options that words of a command line set."""
+        plain, parsed = (vars(self._parse([self.verb, self._program, *line])) for line in ((), words))
+        keys = {key for key, _ in parsed["settings"]}
+        return keys | {name for name in plain if name != "settings" and parsed[name] != plain[name]}
 
     def command(self, values: Mapping[str, str]) -> list[str]:
         """Return the command line of a point."""
         return [*self._words, *(word for name, value in values.items() for word in self._axis_words(name, value))]
 
-    def base_with(self, values: Mapping[str, str]) -> None:
+    def set_base(self, values: Mapping[str, str]) -> None:
         """Set the values common to all points, by axis name."""
-        self._base, self._words = self._with(values), self.command(values)
+        self._words = self.command(values)
 
     def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
         """Return workload and configuration of a point; raise PyvNpuError if it cannot run."""
-        args = self._with(values)
+        args = self._parse(self.command(values))
         effective = options.effective(args)
         workload = self._workload(args, effective.config)
         config = effective.with_defaults(workload.defaults, workload.needs).config
@@ -129,8 +125,8 @@ class SweepPoints:
         """Check whether every point runs in both modes: if firmware submits, and no axis or setting selects a mode."""
         if {"mode", options.MODE, "te-mode", "te_mode"} & set(names):
             return False
-        args = self._with(first)
         try:
+            args = self._parse(self.command(first))
             effective = options.effective(args)
             if options.MODE in effective.origins:
                 return False
@@ -138,34 +134,11 @@ class SweepPoints:
         except PyvNpuError:
             return False  # reported in the row of the point
 
-    def _with(self, values: Mapping[str, str]) -> argparse.Namespace:
-        args = copy(self._base)
-        args.settings = list(args.settings)
-        for name, value in values.items():
-            setting = self._setting(name, value)
-            args.settings += setting.settings
-            for attribute, selection in setting.options.items():
-                setattr(args, attribute, selection)
-        return args
-
     def _axis_words(self, name: str, value: str) -> list[str]:
-        if self._kind(name) == "option":
+        kind = self._kind(name)
+        if kind == "option":
             return [f"--{_option_of(name)}={value}"]
-        return ["--set", f"{self._key(name)}={value}"]
-
-    def _key(self, name: str) -> str:
-        return f"run.args.{name}" if self._kind(name) == "argument" else name
-
-    def _setting(self, name: str, value: str) -> AxisSetting:
-        if (name, value) not in self._axis_settings:
-            if self._kind(name) == "option":
-                parsed = vars(self._parse([self.verb, self._program, *self._axis_words(name, value)]))
-                changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
-                setting = AxisSetting(changed.pop("settings", ()), changed)
-            else:
-                setting = AxisSetting([(self._key(name), value)], {})
-            self._axis_settings[name, value] = setting
-        return self._axis_settings[name, value]
+        return ["--set", f"run.args.{name}={value}" if kind == "argument" else f"{name}={value}"]
 
     def _kind(self, name: str) -> str | None:
         """Return "key", "option" or "argument"; None for an unknown name."""

@@ -80,7 +80,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     for name in (*base, *sweep_plan.names):
         points.check(name)
     points.check_free(base)
-    points.base_with(base)
+    points.set_base(base)
     values = sweep_plan.points()
     for point in values[:1]:
         points.check_free(point)
