@@ -3,10 +3,12 @@
 Each raises a `DescriptorError`, which names value and rule and ends in the ticket.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TICKET_ERROR_TEXT, NpuDeviceError, TicketError
+from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType
 from npu_device.memory.operands import TYPES
 
@@ -61,15 +63,23 @@ def unused_type(d: Descriptor, *names: str) -> None:
             raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be 0, it is not used")
 
 
-def nonzero(d: object, *names: str) -> None:
-    """Check that dimensions of a descriptor or block are not 0."""
+Words = Descriptor | Extended | Mapping[str, Any]
+"""Words by name: of a descriptor, those that operations share in a block, or an operation's own."""
+
+
+def _value(words: Words, name: str) -> Any:
+    return words[name] if isinstance(words, Mapping) else getattr(words, name)
+
+
+def nonzero(words: Words, *names: str) -> None:
+    """Check that dimensions are not 0."""
     for name in names:
-        if not getattr(d, name):
+        if not _value(words, name):
             raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
 
 
-def unused_word(d: object, *names: str) -> None:
-    """Check that unused words of a descriptor or block are 0."""
+def unused_word(words: Words, *names: str) -> None:
+    """Check that unused words are 0."""
     for name in names:
-        if getattr(d, name):
-            raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(d, name):#x}: must be 0, it is not used")
+        if value := _value(words, name):
+            raise DescriptorError(TicketError.RESERVED, f"{name} {value:#x}: must be 0, it is not used")

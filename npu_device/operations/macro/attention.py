@@ -28,7 +28,7 @@ from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, Matrix, row_bytes
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
+from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.attention import attention
 from npu_device.operations.kernels.moves import dequantize, quantize
@@ -37,7 +37,6 @@ from npu_device.operations.macro.base import (
     Macro,
     Operand,
     Setting,
-    dimensions,
     lay_out,
     matrix_write,
     operand,
@@ -66,7 +65,7 @@ from npu_device.operations.macro.kv import (
     scales,
 )
 from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tiles
+from npu_device.operations.macro.workspace import Buffers, Site, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
 from npu_device.trace.events import VALUES, Kind, Role
 
@@ -212,7 +211,7 @@ class AttentionMacro(Macro):
         return dequantize(codes, scale[..., None], 0), writes
 
     @property
-    def chains(self) -> int:
+    def parallelism(self) -> int:
         """KV heads, which take equally long; where there are fewer than engines, blocks of queries of each."""
         return self.k.heads * tiles(self.queries * self.group, tile=self.tile[:1])
 
@@ -369,7 +368,7 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     cap = np.frombuffer(d.param0.to_bytes(4, "little"), "<f4")[0]
     if not 0 <= cap < np.inf:
         raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0:#x}: must be a bound of scores, f32, 0: none")
-    dimensions(words, "heads", "kv_heads", "head_dim", "q_len")
+    nonzero(words, "heads", "kv_heads", "head_dim", "q_len")
     heads, kv_heads, dim, queries = words["heads"], words["kv_heads"], words["head_dim"], words["q_len"]
     if heads % kv_heads:
         raise DescriptorError(TicketError.SHAPE, f"kv_heads {kv_heads} must divide heads {heads}")
@@ -412,21 +411,18 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
         if getattr(d, name) < minimum:
             raise DescriptorError(TicketError.SHAPE, f"{name} {getattr(d, name)}: must be at least {minimum}")
     tile = (min(d.tile_m, queries * group), min(d.tile_n, keys))
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        rows, columns = tile
-        covered = min(queries, -(-rows // group) + 1)
-        row = row_bytes(dim, kind_kv) * expansion(kind_kv)
-        buffers.read("in0", q, covered * row_bytes(group * dim, kind))
-        buffers.read("in1", k.matrix, columns * row)
-        buffers.read("in2", v.matrix, columns * row)
-        for name, matrix in zip(NEW, new or (), strict=False):
-            buffers.read(name, matrix, queries * row_bytes(dim, matrix.kind))
-        buffers.write("out", out, covered * row_bytes(group * dim, kind_out))
-        buffers.add_private("scores", rows * keys * SCORE_BYTES)
-
     count = 2 * kv_heads * tiles(queries * group, tile=tile[:1]) * (tiles(keys, tile=tile[1:]) + (new is not None))
-    reserved = reserve(d, block, site, tile, count, demand)
+    buffers, (rows, columns) = Buffers(d, site, count), tile
+    covered = min(queries, -(-rows // group) + 1)
+    row = row_bytes(dim, kind_kv) * expansion(kind_kv)
+    buffers.read("in0", q, covered * row_bytes(group * dim, kind))
+    buffers.read("in1", k.matrix, columns * row)
+    buffers.read("in2", v.matrix, columns * row)
+    for name, matrix in zip(NEW, new or (), strict=False):
+        buffers.read(name, matrix, queries * row_bytes(dim, matrix.kind))
+    buffers.write("out", out, covered * row_bytes(group * dim, kind_out))
+    buffers.add_private("scores", rows * keys * SCORE_BYTES)
+    reserved = buffers.reserve(block)
     return AttentionMacro(
         d, block, site, reserved, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group,
         queries, keys, causal, words["window"], words["pos_addr"], tile, cap, new,

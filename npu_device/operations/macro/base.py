@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -104,14 +104,14 @@ class Macro(ABC):
         return None
 
     @property
-    def chains(self) -> int:
-        """Parts that engines can execute in parallel, each from begin to end on the same engine."""
+    def parallelism(self) -> int:
+        """Number of parts that engines can execute in parallel, each from begin to end on the same engine."""
         return 1
 
     def lanes(self, engines: int) -> int:
         """Return the number of engines that it uses, at most `engines`: those with a part of the work and buffers in
         the workspace, and no more than it requests."""
-        return max(1, min(self.chains, self.reserved.lanes(engines), self.block.engines or engines))
+        return max(1, min(self.parallelism, self.reserved.lanes(engines), self.block.engines or engines))
 
     def start(self, read: Read) -> Self:
         """Return the command with all values that it samples at its start (the token position)."""
@@ -159,13 +159,6 @@ def require_dram(site: Site, name: str, matrix: Matrix) -> None:
     """Check that a cache or table that is moved by DMA lies in DRAM (docs/bit-widths.md, R12)."""
     if site.in_spm(matrix.region):
         raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
-
-
-def dimensions(block: dict[str, Any], *names: str) -> None:
-    """Check that dimensions among an operation's own words are not 0."""
-    for name in names:
-        if not block[name]:
-            raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
 
 
 POSITION_BYTES = 4

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import Opcode
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import lanes_of
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import row_bytes
-from npu_device.operations.checks import DescriptorError, nonzero
+from npu_device.operations.checks import nonzero, unused_word
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.limits import check_products
 from npu_device.operations.loops import decode_loops
@@ -47,7 +46,7 @@ class GemmMacro(ProductMacro):
         return gemm.subtract_zero(values(read, self.in0), self.zeros[0])[None], (in1.T if self.d.in1_nk else in1)[None]
 
     @property
-    def chains(self) -> int:
+    def parallelism(self) -> int:
         """Outputs; with stationary weights, those of a column each; with blocks all of a row or column."""
         if not self.loops.plain:
             return self._counts[self.loops.shared_axis]
@@ -110,8 +109,7 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
     )
     words = block.words(Opcode.GEMM_T)
-    if words["block_reserved"]:
-        raise DescriptorError(TicketError.RESERVED, f"block_reserved {words['block_reserved']}: must be 0")
+    unused_word(words, "block_reserved")
     loops = decode_loops(block.loop_order, (words["block_m"], words["block_n"], words["block_k"]), tile, (m, n, k))
     reserved = product_buffers(
         d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, n, k),

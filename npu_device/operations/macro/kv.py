@@ -25,7 +25,7 @@ from npu_device.memory.bitwidth import expansion
 from npu_device.memory.kv import SCALE_BYTES
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
+from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.elements import Values, decode
 from npu_device.operations.kernels.moves import dequantize, quantize
@@ -33,7 +33,6 @@ from npu_device.operations.macro.base import (
     Macro,
     Operand,
     Setting,
-    dimensions,
     lay_out,
     matrix_write,
     operand,
@@ -56,7 +55,7 @@ from npu_device.operations.macro.encoded import (
 )
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.macro.workspace import Buffers, Site, tile_size, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
 from npu_device.trace.events import Role
 
@@ -340,10 +339,8 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     unused_type(d, "type_in1", "type_out" if append else "type_in0")
     unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "engines", "in2", "bias", "ld1", "ldo" if append else "ld0")
-    dimensions(words, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
-    for name in ("heads", "attn_flags", "window", "attn_scale", "new_step", "kv_len" if append else "q_len"):
-        if words[name]:
-            raise DescriptorError(TicketError.RESERVED, f"{name} {words[name]}: must be 0, it is not used")
+    nonzero(words, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
+    unused_word(words, "heads", "attn_flags", "window", "attn_scale", "new_step", "kv_len" if append else "q_len")
     if words["pos_addr"] and not append:
         raise DescriptorError(TicketError.RESERVED, "pos_addr: KV_READ takes kv_len tokens from the start")
     heads, dim, t_max = words["kv_heads"], words["head_dim"], words["t_max"]
@@ -361,12 +358,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     require_dram(site, "out" if append else "in0", cache.matrix)
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads, t_max if append else 0)
     size = tile_size(d, "tile_m", tokens)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        buffers.read(
-            "staging", tensor, tile[0] * max(row_bytes(dim, kind), row_bytes(dim, kind_kv) * expansion(kind_kv))
-        )
-
-    reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
-    zero = zero_point(block, 3 if append else 0, kind_kv)
+    buffers = Buffers(d, site, heads * tiles(tokens, tile=(size,)))
+    buffers.read("staging", tensor, size * max(row_bytes(dim, kind), row_bytes(dim, kind_kv) * expansion(kind_kv)))
+    reserved, zero = buffers.reserve(block), zero_point(block, 3 if append else 0, kind_kv)
     return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, words["pos_addr"], size)

@@ -25,7 +25,7 @@ from npu_device.operations.kernels.moves import row_numbers
 from npu_device.operations.limits import check_runs
 from npu_device.operations.macro.base import Macro, Operand, Setting, lay_out, operand, require_dram, values
 from npu_device.operations.macro.tiles import Blocks, in_place
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.macro.workspace import Buffers, Site, tile_size, tiles
 from npu_device.trace.events import Kind, Role
 
 
@@ -123,7 +123,7 @@ class CopyMacro(Macro):
         return Blocks.of(prod(self.out.dims[:3]), self.out.dims[3], self.tile)
 
     @property
-    def chains(self) -> int:
+    def parallelism(self) -> int:
         return len(self._blocks.row)
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
@@ -191,13 +191,10 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
     check_runs(site.limits, prod(dims[axis] for axis in out.stores[0]))
     rows = dims[0] * dims[1] * dims[2]
     tile = (tile_size(d, "tile_m", rows), tile_size(d, "tile_n", dims[3]))
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        buffers.read("in0", source, prod(tile) * size)
-        buffers.write("out", out, prod(tile) * size)
-
-    reserved = reserve(d, block, site, tile, tiles(rows, dims[3], tile=tile), demand)
-    return CopyMacro(d, block, site, reserved, source, out, tile)
+    buffers = Buffers(d, site, tiles(rows, dims[3], tile=tile))
+    buffers.read("in0", source, prod(tile) * size)
+    buffers.write("out", out, prod(tile) * size)
+    return CopyMacro(d, block, site, buffers.reserve(block), source, out, tile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,10 +251,7 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     out = lay_out("out", d.out_addr, block.m, block.n, kind, block.ldo)
     indices = make_matrix(d.in1_addr, 1, block.m, DataType.INT32)
     size = tile_size(d, "tile_m", block.m)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        buffers.read("in1", indices, tile[0] * row_bytes(1, DataType.INT32))
-        buffers.read("staging", out, tile[0] * row_bytes(block.n, kind))
-
-    reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
-    return GatherMacro(d, block, site, reserved, table, indices, out, size)
+    buffers = Buffers(d, site, tiles(block.m, tile=(size,)))
+    buffers.read("in1", indices, size * row_bytes(1, DataType.INT32))
+    buffers.read("staging", out, size * row_bytes(block.n, kind))
+    return GatherMacro(d, block, site, buffers.reserve(block), table, indices, out, size)

@@ -31,7 +31,7 @@ from npu_device.operations.macro.base import Macro, Operand, Setting, matrix_wri
 from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
 from npu_device.operations.macro.tiles import Operands, Tiles, work
-from npu_device.operations.macro.workspace import Buffers, Reserved, Site, Tile, reserve
+from npu_device.operations.macro.workspace import Buffers, Reserved, Site
 from npu_device.operations.tile_form import SMALL_INTEGERS
 from npu_device.trace.events import Kind, Role
 
@@ -371,22 +371,20 @@ def product_buffers(
         tensor, level = f"the sum of a tile of {tile[0]} x {tile[1]} of out", "accumulator (te.acc_bytes)"
         raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
 
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        tm, tn, tk = tile
-        stay = {name: loops.tiles("m" if image and name == "in0" else AXES[name]) for name in loops.resident}
-        buffers.read("in0", in0, in0_bytes(tm, tk), stay.get("in0", 1), loops.common == "in0")
-        weights = tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind)
-        buffers.read("in1", in1, weights * expansion(in1.kind), stay.get("in1", 1), loops.common == "in1")
-        buffers.add_private("codebook", 0 if codebooks is None else codebooks.size)
-        buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
-        buffers.write("bias", part.bias, tn * SUM_BYTES)
-        buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
-        buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
-        counts = tuple(-(-length // size) for length, size in zip(extent, tile, strict=True))
-        open_sums = loops.open_sums((counts[0], counts[1], counts[2])) * tm * tn * SUM_BYTES
-        buffers.add_private("sums", 0 if open_sums <= site.acc_bytes else open_sums, bool(loops.common))
-
-    return reserve(d, block, site, tile, count, demand)
+    buffers, (tm, tn, tk) = Buffers(d, site, count), tile
+    stay = {name: loops.tiles("m" if image and name == "in0" else AXES[name]) for name in loops.resident}
+    buffers.read("in0", in0, in0_bytes(tm, tk), stay.get("in0", 1), loops.common == "in0")
+    weights = tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind)
+    buffers.read("in1", in1, weights * expansion(in1.kind), stay.get("in1", 1), loops.common == "in1")
+    buffers.add_private("codebook", 0 if codebooks is None else codebooks.size)
+    buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
+    buffers.write("bias", part.bias, tn * SUM_BYTES)
+    buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
+    buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
+    counts = tuple(-(-length // size) for length, size in zip(extent, tile, strict=True))
+    open_sums = loops.open_sums((counts[0], counts[1], counts[2])) * tm * tn * SUM_BYTES
+    buffers.add_private("sums", 0 if open_sums <= site.acc_bytes else open_sums, bool(loops.common))
+    return buffers.reserve(block)
 
 
 def zero_points(block: Extended, in0: Matrix, in1: Matrix) -> tuple[int, int]:

@@ -17,10 +17,8 @@ from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.attention import rope
 from npu_device.operations.limits import check_operations
 from npu_device.operations.macro.base import (
-    Macro,
     Operand,
     Setting,
-    dimensions,
     lay_out,
     matrix_write,
     operand,
@@ -28,24 +26,22 @@ from npu_device.operations.macro.base import (
     read_position,
     values,
 )
-from npu_device.operations.macro.tiles import Blocks, vector_plan
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.macro.tiles import BlockMacro, vector_plan
+from npu_device.operations.macro.workspace import Buffers, Site, tile_size, tiles
 
 _NEIGHBOURS = 1
 
 
 @dataclass(frozen=True, eq=False)
-class RopeMacro(Macro):
+class RopeMacro(BlockMacro):
     """Rows of `heads` x `head_dim`, rotated by rows of the tables from `position` on."""
 
     x: Matrix
     cos: Matrix
     sin: Matrix
-    out: Matrix
     heads: int
     neighbours: bool
     pos_addr: int
-    tile: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -67,12 +63,8 @@ class RopeMacro(Macro):
         turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
         return WriteSet((matrix_write(self.out, elements.to_float(turned, self.out.kind)),))
 
-    @property
-    def chains(self) -> int:
-        return tiles(self.x.rows, tile=(self.tile,))
-
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        blocks = Blocks.of(self.x.rows, self.x.columns, (self.tile, self.x.columns))
+        blocks = self.blocks
         of = blocks.operands(self, lanes)
         turned = (
             blocks.row + (self.position or 0),
@@ -95,7 +87,7 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     unused_word(d, "param0", "tile_n", "tile_k")
     unused_word(block, "n", "k", "loop_order", "epilogue", "bias", "scale", "ld1")
     nonzero(block, "m")
-    dimensions(words, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
+    nonzero(words, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
     heads, dim, rotary, t_max = words["rope_heads"], words["rope_head_dim"], words["rotary_dim"], words["rope_t_max"]
     check_operations(site.limits, block.m * heads * dim * site.operations(Opcode.ROPE))
     if rotary % 2 or rotary > dim:
@@ -108,15 +100,11 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     out = lay_out("out", d.out_addr, block.m, heads * dim, kind_out, block.ldo)
     cos, sin = (make_matrix(address, t_max, rotary // 2, table) for address in (d.in1_addr, block.in2))
     size = tile_size(d, "tile_m", block.m)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        (rows,) = tile
-        buffers.read("in0", x, rows * row_bytes(heads * dim, kind))
-        buffers.read("in1", cos, rows * row_bytes(rotary // 2, table))
-        buffers.read("in2", sin, rows * row_bytes(rotary // 2, table))
-        buffers.write("out", out, rows * row_bytes(heads * dim, kind_out))
-
-    reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
-    return RopeMacro(
-        d, block, site, reserved, x, cos, sin, out, heads, bool(words["rope_flags"]), words["rope_pos_addr"], size
-    )
+    buffers = Buffers(d, site, tiles(block.m, tile=(size,)))
+    buffers.read("in0", x, size * row_bytes(heads * dim, kind))
+    buffers.read("in1", cos, size * row_bytes(rotary // 2, table))
+    buffers.read("in2", sin, size * row_bytes(rotary // 2, table))
+    buffers.write("out", out, size * row_bytes(heads * dim, kind_out))
+    reserved, neighbours = buffers.reserve(block), bool(words["rope_flags"])
+    tile, position = (size, heads * dim), words["rope_pos_addr"]
+    return RopeMacro(d, block, site, reserved, out, tile, x, cos, sin, heads, neighbours, position)

@@ -213,6 +213,23 @@ class Blocks(NamedTuple):
         return Operands(macro.reserved.slots(lanes), np.arange(len(self.row)) % lanes, macro.alignments)
 
 
+@dataclass(frozen=True, eq=False)
+class BlockMacro(Macro):
+    """Macro form whose tiles are blocks of its result."""
+
+    out: Matrix
+    tile: tuple[int, int]
+    """Rows and columns of a block."""
+
+    @property
+    def blocks(self) -> Blocks:
+        return Blocks.of(self.out.rows, self.out.columns, self.tile)
+
+    @property
+    def parallelism(self) -> int:
+        return len(self.blocks.row)
+
+
 def vector_plan(
     macro: Macro, setting: Setting, blocks: Blocks, reads: Sequence[Tiles], out: Tiles, kind: DataType,
     per_element: int, weights: Sequence[Tiles] = (),

@@ -24,10 +24,10 @@ from npu_device.operations.kernels import elements, rows
 from npu_device.operations.kernels.elements import Values, as_float
 from npu_device.operations.kernels.eltwise import Parameters, apply
 from npu_device.operations.limits import check_operations
-from npu_device.operations.macro.base import Macro, Operand, Setting, lay_out, matrix_write, operand, values
+from npu_device.operations.macro.base import Operand, Setting, lay_out, matrix_write, operand, values
 from npu_device.operations.macro.epilogue import zero_point
-from npu_device.operations.macro.tiles import Blocks, vector_plan
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.macro.tiles import BlockMacro, Blocks, vector_plan
+from npu_device.operations.macro.workspace import Buffers, Site, tile_size, tiles
 from npu_device.operations.tile_form import (
     BINARY,
     COMPARE,
@@ -54,15 +54,13 @@ Evaluate = Callable[[list[elements.Values]], elements.Values]
 
 
 @dataclass(frozen=True, eq=False)
-class VectorMacro(Macro):
+class VectorMacro(BlockMacro):
     """Vector operation: `evaluate` maps rows of the sources, as matrices, to these rows of the result in its type."""
 
     sources: tuple[Source, ...]
-    out: Matrix
     evaluate: Evaluate
     work_per_element: int
     """Operations of the engine for each element of the result."""
-    tile: tuple[int, int]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -80,16 +78,8 @@ class VectorMacro(Macro):
             results.append(np.broadcast_to(self.evaluate(inputs), (part.stop - part.start, columns)))
         return WriteSet((matrix_write(self.out, elements.join(results)),))
 
-    @property
-    def _blocks(self) -> Blocks:
-        return Blocks.of(self.out.rows, self.out.columns, self.tile)
-
-    @property
-    def chains(self) -> int:
-        return len(self._blocks.row)
-
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        blocks = self._blocks
+        blocks = self.blocks
         of = blocks.operands(self, lanes)
         parts = [of.tiles(source.name, source.matrix, *_part(source, blocks)) for source in self.sources]
         out = of.tiles("out", self.out, *blocks)
@@ -112,18 +102,13 @@ def make_vector(
 ) -> VectorMacro:  # fmt: skip
     """Return the command, with its buffers. DescriptorError when the workspace is too small."""
     check_operations(site.limits, out.rows * out.columns * work_per_element)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        rows, columns = tile
-        for source in sources:
-            across = columns if source.columns else source.matrix.columns
-            size = max(1, rows * source.rows if source.rows else 1) * row_bytes(across, source.matrix.kind)
-            buffers.read(source.name, source.matrix, size)
-        buffers.write("out", out, rows * row_bytes(columns, out.kind))
-
-    count = tiles(out.rows, out.columns, tile=tile)
-    reserved = reserve(d, block, site, tile, count, demand)
-    return VectorMacro(d, block, site, reserved, sources, out, evaluate, work_per_element, tile)
+    buffers, (rows, columns) = Buffers(d, site, tiles(out.rows, out.columns, tile=tile)), tile
+    for source in sources:
+        across = columns if source.columns else source.matrix.columns
+        size = max(1, rows * source.rows if source.rows else 1) * row_bytes(across, source.matrix.kind)
+        buffers.read(source.name, source.matrix, size)
+    buffers.write("out", out, rows * row_bytes(columns, out.kind))
+    return VectorMacro(d, block, site, buffers.reserve(block), out, tile, sources, evaluate, work_per_element)
 
 
 def _whole_rows(d: Descriptor, block: Extended) -> tuple[int, int]:
@@ -170,12 +155,11 @@ def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         inputs.append(_source("in2", block.in2, block, kind1, words["broadcast2"], 0))
     else:
         unused_word(block, "in2")
-    for name, condition in (
-        ("broadcast1", second), ("broadcast2", function is Eltwise.WHERE), ("lowest", function is Eltwise.CLIP),
-        ("highest", function is Eltwise.CLIP),
-    ):  # fmt: skip
-        if words[name] and not condition:
-            raise DescriptorError(TicketError.RESERVED, f"{name} {words[name]:#x}: must be 0, it is not used")
+        unused_word(words, "broadcast2")
+    if not second:
+        unused_word(words, "broadcast1")
+    if function is not Eltwise.CLIP:
+        unused_word(words, "lowest", "highest")
     scaled = function in (Eltwise.QUANT, Eltwise.DEQUANT)
     zero = 0
     if scaled:

@@ -22,12 +22,12 @@ from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import lanes_of
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
-from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
+from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.windows import pool, windows
 from npu_device.operations.limits import check_operations, check_pads, check_products
 from npu_device.operations.loops import decode_loops
-from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, lay_out, matrix_write, operand, values
+from npu_device.operations.macro.base import Operand, Setting, lay_out, matrix_write, operand, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
@@ -38,8 +38,8 @@ from npu_device.operations.macro.product import (
     product_types,
     zero_points,
 )
-from npu_device.operations.macro.tiles import Blocks, vector_plan
-from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.macro.tiles import BlockMacro, vector_plan
+from npu_device.operations.macro.workspace import Buffers, Site, tile_size, tiles
 from npu_device.operations.windows import Windows, blind, max_pixels, patch
 
 
@@ -107,7 +107,7 @@ class ConvMacro(ProductMacro):
         return self.weight_stationary or counts["g"] * counts["m"] == 1
 
     @property
-    def chains(self) -> int:
+    def parallelism(self) -> int:
         counts = self._counts
         if not self.loops.plain:
             return counts["g"] * counts[self.loops.shared_axis]
@@ -179,7 +179,7 @@ def window_shape(words: dict[str, Any], prefix: str = "") -> Windows:
     """Return the words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded
     image."""
     names = ("batch", "h", "w", "kh", "kw", "sh", "sw", "dh", "dw")
-    dimensions(words, *(prefix + name for name in names))
+    nonzero(words, *(prefix + name for name in names))
     shape = Windows(*(words[prefix + name] for name in Windows._fields))
     if shape.p < 1 or shape.q < 1:
         raise DescriptorError(
@@ -193,7 +193,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     words = block.words(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
     shape = window_shape(words)
-    dimensions(words, "cin", "cout", "groups")
+    nonzero(words, "cin", "cout", "groups")
     groups = words["groups"]
     if words["cin"] % groups or words["cout"] % groups:
         raise DescriptorError(
@@ -245,15 +245,12 @@ def _groups_of_tile(d: Descriptor, groups: int, filters: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class PoolMacro(Macro):
-    """Windows over images; matrices have one row per pixel."""
+class PoolMacro(BlockMacro):
+    """Windows over images; matrices have one row per pixel and one column per channel."""
 
     source: Matrix
-    out: Matrix
     shape: Windows
     count_pads: bool
-    tile: tuple[int, int]
-    """(pixels of the result, channels)."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -265,16 +262,8 @@ class PoolMacro(Macro):
         result = pool(images, s, Pool(self.d.function), self.count_pads, self.out.kind)
         return WriteSet((matrix_write(self.out, result.reshape(s.pixels, -1)),))
 
-    @property
-    def _blocks(self) -> Blocks:
-        return Blocks.of(self.shape.pixels, self.out.columns, self.tile)
-
-    @property
-    def chains(self) -> int:
-        return len(self._blocks.row)
-
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        s, blocks = self.shape, self._blocks
+        s, blocks = self.shape, self.blocks
         of = blocks.operands(self, lanes)
         extent = (*patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
         source = of.tiles("in0", self.source, *extent, step=s.step)
@@ -291,7 +280,7 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     unused_word(d, "param0", "in1_addr", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "ld1", "epilogue", "in2", "bias", "scale")
     shape = window_shape(words, "pool_")
-    dimensions(words, "channels")
+    nonzero(words, "channels")
     if words["count_pads"] > 1 or (words["count_pads"] and d.function == Pool.MAX):
         raise DescriptorError(TicketError.RESERVED, f"count_pads {words['count_pads']}: 0, or 1 for AVG")
     if blind(shape):
@@ -302,11 +291,7 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     source = lay_out("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
     out = lay_out("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
     tile = (tile_size(d, "tile_m", shape.pixels), tile_size(d, "tile_n", channels, kind))
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        rows, columns = tile
-        buffers.read("in0", source, max_pixels(shape, rows) * row_bytes(columns, kind))
-        buffers.write("out", out, rows * row_bytes(columns, kind))
-
-    reserved = reserve(d, block, site, tile, tiles(shape.pixels, channels, tile=tile), demand)
-    return PoolMacro(d, block, site, reserved, source, out, shape, bool(words["count_pads"]), tile)
+    buffers, (rows, columns) = Buffers(d, site, tiles(shape.pixels, channels, tile=tile)), tile
+    buffers.read("in0", source, max_pixels(shape, rows) * row_bytes(columns, kind))
+    buffers.write("out", out, rows * row_bytes(columns, kind))
+    return PoolMacro(d, block, site, buffers.reserve(block), out, tile, source, shape, bool(words["count_pads"]))

@@ -1,6 +1,5 @@
 """The workspace of a macro command: the buffers of its tiles, and their addresses."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -19,8 +18,6 @@ from npu_device.operations.limits import check_tiles
 
 SLOT_ALIGNMENT = 64
 """Of the buffers in a workspace, and of the workspace."""
-
-Tile = tuple[int, ...]
 
 
 class Site(NamedTuple):
@@ -59,7 +56,9 @@ class Placed(Protocol):
 class Buffers:
     """Buffers that a tile of a command needs in the workspace, for an engine."""
 
-    def __init__(self, d: Descriptor, site: Site) -> None:
+    def __init__(self, d: Descriptor, site: Site, tiles: int) -> None:
+        """`tiles`: hardware tiles of the command. DescriptorError for too many of them."""
+        check_tiles(site.limits, tiles)
         self._site = site
         self._reads = d.prefetch_dist + 1
         self._writes = min(2, d.prefetch_dist + 1)
@@ -90,9 +89,13 @@ class Buffers:
         if operand is not None and not self._site.in_spm(operand.region):
             self.needs[name] = (size, copies)
 
-
-Demand = Callable[[Tile, Buffers], None]
-"""Adds the buffers that a tile needs."""
+    def reserve(self, block: Extended) -> "Reserved":
+        """Reserve the buffers in the workspace. NoRoomError when it is too small."""
+        need = _total(self.needs)
+        if need > block.workspace_bytes:
+            parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in self.needs.items())
+            raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
+        return Reserved(self._site, block.workspace, block.workspace_bytes, self.needs, self.common)
 
 
 @dataclass(frozen=True)
@@ -167,18 +170,6 @@ class Reserved:
         return ends[:-1]
 
 
-def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, demand: Demand) -> Reserved:
-    """Reserve buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
-    check_tiles(site.limits, count)
-    buffers = Buffers(d, site)
-    demand(tile, buffers)
-    need = _total(buffers.needs)
-    if need > block.workspace_bytes:
-        parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.needs.items())
-        raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
-    return Reserved(site, block.workspace, block.workspace_bytes, buffers.needs, buffers.common)
-
-
 def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:
     """Return the tile along one dimension, at most its extent. Types whose rows it cuts must be cut at a byte."""
     size: int = getattr(d, name)
@@ -193,7 +184,7 @@ def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int
     return size
 
 
-def tiles(*extents: int, tile: Tile) -> int:
+def tiles(*extents: int, tile: tuple[int, ...]) -> int:
     """Return the number of tiles that cover the extents."""
     return prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
 
