@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KV_CHUNK
 from npu_device.kv_quant.oaken import (
-    CHUNK,
     INNER,
     META_BYTES,
     MIDDLE,
@@ -94,7 +94,7 @@ def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tu
         else:
             top = MIDDLE_TOP if group == MIDDLE else OUTLIER_TOP
             quantizers.append(Quantizer(own, top, group != INNER and not magnitude))
-    nibbles, counts, sparse = [], [0] * (len(x) // CHUNK), []
+    nibbles, counts, sparse = [], [0] * (len(x) // KV_CHUNK), []
     for index, (v, (group, high)) in enumerate(zip(shifted, found, strict=True)):
         if group == OUTER and magnitude:
             made = quantizers[group].code(abs(v), high) | high << 4
@@ -102,8 +102,8 @@ def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tu
             made = quantizers[group].code(v, high)
         nibbles.append(made & 15)
         if group != MIDDLE:
-            counts[index // CHUNK] += 1
-            sparse.append(index % CHUNK | (group == OUTER) << 6 | made >> 4 << 7)
+            counts[index // KV_CHUNK] += 1
+            sparse.append(index % KV_CHUNK | (group == OUTER) << 6 | made >> 4 << 7)
     dense = bytes(low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2], strict=True))
     meta = b"".join(np.float16(part).tobytes() for one in quantizers for part in (one.low, one.step))
     assert len(meta) == META_BYTES
@@ -120,12 +120,12 @@ def decode_token(
     entries, at = {}, 0
     for chunk, count in enumerate(counts):
         for entry in sparse[at : at + count]:
-            entries[chunk * CHUNK + entry % CHUNK] = entry
+            entries[chunk * KV_CHUNK + entry % KV_CHUNK] = entry
         at += count
     made = []
     for index, nibble in enumerate(nibbles):
         found = entries.get(index)
-        group = MIDDLE if found is None else OUTER if found & CHUNK else INNER
+        group = MIDDLE if found is None else OUTER if found & KV_CHUNK else INNER
         low, step = scales[group]
         bits = nibble | (0 if found is None else found >> 7 << 4)
         if group == OUTER and code == SIGN_MAG:

@@ -177,6 +177,8 @@ class KvCodec(ABC):
     """Bytes of an entry of the sparse stream; 0 without entries."""
     grouped_heads: ClassVar[int] = 1
     """Maximum number of heads whose codes of a token are adjacent; 1 if a head's tokens are contiguous."""
+    outlier_codes: ClassVar[int] = 1
+    """Number of encodings of outliers."""
     has_thresholds: ClassVar[bool] = False
     """Whether its offline parameters are a file of thresholds."""
 
@@ -230,10 +232,11 @@ class KvCodec(ABC):
 
     def parameters(self, half: KvHalf, table: bytes, location: str) -> Parameters:
         """Return the parameters in half a block. Raise NpuDeviceError for words that are invalid for this codec."""
-        for name, value, rule in (("outlier_code", half.outlier_code, 0), ("chunk", half.chunk, KV_CHUNK)):
-            if value != rule:
-                raise NpuDeviceError(f"{name} {value} at {location}: must be {rule}")
-        if any(half.kv_reserved) or any(half.thresholds):
+        codes = range(self.outlier_codes)
+        for name, value, legal in (("outlier_code", half.outlier_code, codes), ("chunk", half.chunk, (KV_CHUNK,))):
+            if value not in legal:
+                raise NpuDeviceError(f"{name} {value} at {location}: must be {', '.join(map(str, legal))}")
+        if any(half.kv_reserved) or (half.table if self.has_thresholds else any(half.thresholds)):
             raise NpuDeviceError(f"a reserved word at {location} is not zero")
         return Parameters(table=table)
 
@@ -289,14 +292,6 @@ class KvCodec(ABC):
         numbers = np.concatenate([*parts, tail[count:]]).astype(np.float32)
         coded = np.array([self.coded(token + 1) for token in range(len(x))], np.int64)
         return StoredTokens(numbers, tail.astype(np.float32) if self.tail else None, coded, size, counts)
-
-    def read_back(self, x: Floats, head_dim: int, parameters: Parameters) -> Floats:
-        """Return keys or values, shape (tokens, C), after storing and reading them."""
-        return self.store(x, head_dim, parameters).numbers
-
-    def stored_bytes(self, x: Floats, head_dim: int, parameters: Parameters) -> int:
-        """Return the bytes of the encoding of tokens, shape (tokens, C), without counts of chunks."""
-        return self.store(x, head_dim, parameters).size
 
 
 def check_values(name: str, x: NDArray[Any]) -> None:

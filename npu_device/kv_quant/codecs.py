@@ -6,12 +6,13 @@ arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
+from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.codec import (
     FP16_BYTES,
@@ -41,8 +42,6 @@ from npu_device.kv_quant.codec import (
 from npu_device.kv_quant.predicted import DifferenceCodec, NonzeroCodec, RunCodec
 from npu_device.kv_quant.thresholds import RATIOS, SIDES, Profiler, Thresholds
 
-OUTLIER_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
-"""Value in a parameter block -> outlier code."""
 GROUP = 128
 """Elements of a group of KIVI and QServe, and tokens of KIVI's residual."""
 SMOOTHING = 0.5
@@ -61,6 +60,7 @@ class OakenCodec(KvCodec):
 
     policy = KvPolicy.OAKEN
     entry_bytes = 1
+    outlier_codes = len(oaken.OUTLIER_CODES)
     has_thresholds = True
 
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
@@ -92,42 +92,46 @@ class OakenCodec(KvCodec):
         return {"outer": outer, "inner": entries - outer, "b_slide": 4 + 2 * entries / max(1, encoded.dense.size)}
 
     def parameters(self, half: KvHalf, table: bytes, location: str) -> Parameters:
-        for name, value, rule in (("outlier_code", half.outlier_code, tuple(OutlierCode)),
-                                  ("chunk", half.chunk, (KV_CHUNK,))):  # fmt: skip
-            if value not in rule:
-                numbers = ", ".join(str(int(value_id)) for value_id in rule)
-                raise NpuDeviceError(f"{name} {value} at {location}: must be {numbers}")
-        if any(half.kv_reserved) or half.table:
-            raise NpuDeviceError(f"a reserved word at {location} is not zero")
+        super().parameters(half, table, location)
         limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
         thresholds = Thresholds(*limits).check(f"thresholds at {location}")
-        return Parameters(thresholds, OUTLIER_CODES[OutlierCode(half.outlier_code)])
+        return Parameters(thresholds, oaken.OUTLIER_CODES[half.outlier_code])
 
     def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
         low, inner_low, inner_high, high = np.array(parameters.thresholds, np.float16).view(np.uint16).tolist()
-        code = next(code for code, name in OUTLIER_CODES.items() if name == parameters.code)
+        code = oaken.OUTLIER_CODES.index(parameters.code)
         return KvHalf((low, inner_low, inner_high, high), outlier_code=code).pack()
 
 
 class TokenCodec(KvCodec):
-    """Codec with a minimum and step for each token-vector."""
+    """Codec with a minimum and step for each token-vector. Subclasses have them for other groups of elements."""
 
     policy = KvPolicy.TOKEN
 
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
         return 1, MIN_STEP_BYTES
 
+    def split(self, x: NDArray[Any], head_dim: int) -> NDArray[Any]:
+        """Return tokens (tokens, C) by groups of elements, shape (rows of metadata, groups, elements)."""
+        return x[:, None]
+
+    def join(self, groups: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Invert `split`; `shape`: that of the tokens."""
+        return groups.reshape(shape)
+
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
-        codes, meta = asymmetric(x, self.bits)
-        return dense_only(pack(codes, self.bits), meta_bytes(meta))
+        codes, meta = asymmetric(self.split(x, head_dim), self.bits)
+        return dense_only(pack(self.join(codes, x.shape), self.bits), meta_bytes(meta))
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
         codes = unpack(encoded.dense, self.bits)
-        return to_fp16(from_asymmetric(codes, meta_numbers(encoded.meta, (2,))))
+        groups = self.split(codes, head_dim)
+        numbers = from_asymmetric(groups, meta_numbers(encoded.meta, (groups.shape[1], 2)))
+        return to_fp16(self.join(numbers, codes.shape))
 
 
-class HeadTokenCodec(KvCodec):
+class HeadTokenCodec(TokenCodec):
     """Codec with a minimum and step per token and head, per 128 elements of larger heads (Atom; values of QServe)."""
 
     policy = KvPolicy.HEAD_TOKEN
@@ -140,16 +144,8 @@ class HeadTokenCodec(KvCodec):
         if head_dim > GROUP and head_dim % GROUP:
             raise NpuDeviceError(f"encoded cache head_dim {head_dim}: above {GROUP} must be a multiple of it")
 
-    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
-        check_values("keys or values", x)
-        codes, meta = asymmetric(x.reshape(len(x), -1, min(GROUP, head_dim)), self.bits)
-        return dense_only(pack(codes.reshape(x.shape), self.bits), meta_bytes(meta))
-
-    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
-        codes = unpack(encoded.dense, self.bits)
-        groups = codes.reshape(len(codes), -1, min(GROUP, head_dim))
-        numbers = from_asymmetric(groups, meta_numbers(encoded.meta, (groups.shape[1], 2)))
-        return to_fp16(numbers.reshape(codes.shape))
+    def split(self, x: NDArray[Any], head_dim: int) -> NDArray[Any]:
+        return x.reshape(len(x), -1, min(GROUP, head_dim))
 
 
 class GroupedHeadsCodec(HeadTokenCodec):
@@ -187,7 +183,7 @@ class SmoothAttentionCodec(HeadTokenCodec):
         return to_fp16(numbers * fp16_table(parameters, numbers.shape[1]))
 
 
-class ChannelGroupCodec(KvCodec):
+class ChannelGroupCodec(TokenCodec):
     """Keys of KIVI: a minimum and step for each channel of 128 tokens; tokens of an incomplete group are fp16."""
 
     policy = KvPolicy.CHANNEL_GROUP
@@ -196,17 +192,11 @@ class ChannelGroupCodec(KvCodec):
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
         return heads, MIN_STEP_BYTES * head_dim
 
-    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
-        check_values("keys or values", x)
-        groups = x.reshape(-1, GROUP, x.shape[1]).transpose(0, 2, 1)
-        codes, meta = asymmetric(groups, self.bits)
-        return dense_only(pack(codes.transpose(0, 2, 1).reshape(x.shape), self.bits), meta_bytes(meta))
+    def split(self, x: NDArray[Any], head_dim: int) -> NDArray[Any]:
+        return x.reshape(-1, GROUP, x.shape[1]).transpose(0, 2, 1)
 
-    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
-        codes = unpack(encoded.dense, self.bits)
-        groups = codes.reshape(-1, GROUP, codes.shape[1]).transpose(0, 2, 1)
-        numbers = from_asymmetric(groups, meta_numbers(encoded.meta, (codes.shape[1], 2)))
-        return to_fp16(numbers.transpose(0, 2, 1).reshape(codes.shape))
+    def join(self, groups: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return groups.transpose(0, 2, 1).reshape(shape)
 
 
 class RecentFp16Codec(HeadTokenCodec):

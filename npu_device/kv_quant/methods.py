@@ -149,21 +149,13 @@ class KvMethod:
         return self.codecs[SIDES.index(side)].calibrate([x], head_dim, ratios)
 
     def store(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> StoredTokens:
-        """Store the keys (side "k") or values ("v") of a text, shape (tokens, C)."""
+        """Store the keys (side "k") or values ("v") of a text, shape (tokens, C); integers with their scales."""
         if self.codecs is not None:
             return self.codecs[SIDES.index(side)].store(x, head_dim, parameters)
         scales = x.size // head_dim * SCALE_BYTES if self.scaled else 0
         size = bytes_total(x.size, self.bits) + scales
         coded = np.arange(1, len(x) + 1)
         return StoredTokens(read_numbers(x, self.element, head_dim), None, coded, size, np.zeros((0, 0), np.uint8))
-
-    def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
-        """Return keys (side "k") or values ("v"), shape (tokens, C), after storing and reading them."""
-        return self.store(x, side, head_dim, parameters).numbers
-
-    def stored_bits(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> float:
-        """Return the stored bits per element of keys or values; integers include their scales."""
-        return self.store(x, side, head_dim, parameters).bits
 
 
 def read_numbers(x: Floats, element: DataType, head_dim: int) -> Floats:

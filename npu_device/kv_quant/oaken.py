@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_values, round_to_fp16
+from npu_device.abi.kv_block import KV_CHUNK
+from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_values, pack, round_to_fp16
 from npu_device.kv_quant.thresholds import Thresholds
 
-CHUNK = 64
-"""Elements of a chunk, the range of the 6-bit index of a sparse entry."""
 META_BYTES = 12
 """Bytes of the fp16 min and step of the outer, middle and inner group."""
 MIDDLE_TOP, OUTLIER_TOP = 15, 31
 """Largest codes of 4 and of 5 bits."""
 MSB_CLAMP, SIGN_MAG = "msb_clamp", "sign_mag"
 OUTLIER_CODES = (MSB_CLAMP, SIGN_MAG)
+"""Outlier codes in the order of `OutlierCode`."""
 OUTER, MIDDLE, INNER = 0, 1, 2
 """Order of the groups in the metadata."""
 _TINY = np.float32(2.0**-24)
@@ -35,8 +35,8 @@ _BLOCK = 1 << 16
 
 def check_width(width: int) -> None:
     """Raise NpuDeviceError unless C is a multiple of 64."""
-    if width < CHUNK or width % CHUNK:
-        raise NpuDeviceError(f"Oaken: a token-vector of {width} elements: must be a multiple of {CHUNK}")
+    if width < KV_CHUNK or width % KV_CHUNK:
+        raise NpuDeviceError(f"Oaken: a token-vector of {width} elements: must be a multiple of {KV_CHUNK}")
 
 
 def check_code(code: str) -> None:
@@ -167,13 +167,10 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
         codes[members] = q_group
         meta[:, 2 * group], meta[:, 2 * group + 1] = scale.low, scale.step
     q.reshape(-1)[index] = codes & np.uint8(15)
-    sparse = (
-        (index % CHUNK).astype(np.uint8) | outer.view(np.uint8) << np.uint8(6) | (codes >> np.uint8(4)) << np.uint8(7)
-    )
-    counts = np.bincount(index // CHUNK, minlength=x.size // CHUNK).astype(np.uint8).reshape(tokens, -1)
-    pairs = q.view("<u2")
-    dense = (pairs | pairs >> 4).astype(np.uint8)
-    return Encoded(dense, counts, sparse, meta.view(np.uint8).reshape(tokens, -1))
+    flags = outer.view(np.uint8) << np.uint8(6) | (codes >> np.uint8(4)) << np.uint8(7)
+    sparse = (index % KV_CHUNK).astype(np.uint8) | flags
+    counts = np.bincount(index // KV_CHUNK, minlength=x.size // KV_CHUNK).astype(np.uint8).reshape(tokens, -1)
+    return Encoded(pack(q, 4), counts, sparse, meta.view(np.uint8).reshape(tokens, -1))
 
 
 def _first_high(scale: _Scale, top: int) -> Bytes:
@@ -198,9 +195,9 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
     tokens, width = len(encoded.dense), 2 * encoded.dense.shape[1]
     check_width(width)
     counts = encoded.counts.reshape(-1)
-    if int(counts.sum(dtype=np.int64)) != len(encoded.sparse) or counts.max(initial=0) > CHUNK:
+    if int(counts.sum(dtype=np.int64)) != len(encoded.sparse) or counts.max(initial=0) > KV_CHUNK:
         raise NpuDeviceError(
-            f"Oaken: {len(encoded.sparse)} sparse entries: counts of chunks are at most {CHUNK} and sum to that"
+            f"Oaken: {len(encoded.sparse)} sparse entries: counts of chunks are at most {KV_CHUNK} and sum to that"
         )
     meta = np.ascontiguousarray(encoded.meta).view(np.float16).astype(np.float32)
     scales = [_Scale(meta[:, 2 * group], meta[:, 2 * group + 1]) for group in (OUTER, MIDDLE, INNER)]
@@ -223,11 +220,11 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
         numbers[first : first + step] = pairs.reshape(-1, 2).view(np.uint32).reshape(-1)[index].view(np.float16)
     chunk = np.repeat(np.arange(len(counts)), counts)
     entry = encoded.sparse
-    position = chunk * CHUNK + (entry & np.uint8(CHUNK - 1))
+    position = chunk * KV_CHUNK + (entry & np.uint8(KV_CHUNK - 1))
     nibble = encoded.dense.reshape(-1)[position >> 1] >> ((position & 1) << 2).astype(np.uint8) & np.uint8(15)
     codes = nibble | (entry >> np.uint8(7)) << np.uint8(4)
     at_code = position // width * (OUTLIER_TOP + 1) + codes
-    is_outer = (entry & np.uint8(CHUNK)).view(np.bool_)
+    is_outer = (entry & np.uint8(KV_CHUNK)).view(np.bool_)
     numbers.reshape(-1)[position] = np.where(is_outer, outer.reshape(-1)[at_code], inner.reshape(-1)[at_code])
     return numbers
 

@@ -132,8 +132,8 @@ def _stored(
     method: KvMethod, head_dim: int, side: str, x: Floats, ratios: Sequence[float] = RATIOS
 ) -> tuple[float, Floats]:
     """Return (bits, decoded values) of a method."""
-    p = parameters(x, ratios)
-    return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
+    stored = method.store(x, side, head_dim, parameters(x, ratios))
+    return stored.bits, stored.numbers
 
 
 VARIANTS = ("oaken", *_PARTS, "per_token4")

@@ -195,9 +195,9 @@ def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list
             side, running = "kv"[at[1]], side_of(program, index)
             is_current = method.codecs is not None and method.codecs[at[1]] is running.codec
             parameters = parameters_of(program, index) if is_current else method.calibrate(x, side, cache.head_dim)
-            decoded = method.read_back(x, side, cache.head_dim, parameters)
-            squared[at] = np.square(decoded - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = method.stored_bits(x, side, cache.head_dim, parameters)
+            stored = method.store(x, side, cache.head_dim, parameters)
+            squared[at] = np.square(stored.numbers - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
+            bits[at] = stored.bits
         for layer in (ALL, *range(layers)):
             sums = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(sums[:, 0] / np.maximum(sums[:, 1], np.finfo(float).tiny))

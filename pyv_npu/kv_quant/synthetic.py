@@ -58,11 +58,9 @@ def errors(seed: int = 0) -> list[Errors]:
     rows = []
     for name, method in METHODS.items():
         parameters = {side: method.calibrate(x[: len(x) // 2], side, HEAD_DIM, RATIOS) for side, x in tensors.items()}
-        error = {
-            side: relative(method.read_back(x, side, HEAD_DIM, parameters[side]), x) for side, x in tensors.items()
-        }
-        bits = float(np.mean([method.stored_bits(x, side, HEAD_DIM, parameters[side]) for side, x in tensors.items()]))
-        rows.append(Errors(name, bits, error["k"], error["v"]))
+        stored = {side: method.store(x, side, HEAD_DIM, parameters[side]) for side, x in tensors.items()}
+        bits = float(np.mean([part.bits for part in stored.values()]))
+        rows.append(Errors(name, bits, *(relative(stored[side].numbers, tensors[side]) for side in "kv")))
     return rows
 
 

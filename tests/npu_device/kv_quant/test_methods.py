@@ -308,7 +308,7 @@ def test_keys_of_kvquant_are_stored_as_they_are_before_rotary_positions(rotary: 
     x = whole.reshape(KEYS.shape).astype(np.float32)
     np.testing.assert_allclose(rotary.turn(x, DIM, 0, back=True), KEYS, atol=1e-4)
     sample = rotary.turn(SAMPLES["k"], DIM, 0)
-    turned, other = (codec.read_back(x, DIM, codec.calibrate([sample], DIM, rotary=positions)) - x
+    turned, other = (codec.store(x, DIM, codec.calibrate([sample], DIM, rotary=positions)).numbers - x
                      for positions in (rotary, NO_POSITIONS))  # fmt: skip
     paper = kvquant_keys(KEYS.astype(np.float64), SAMPLES["k"].astype(np.float64)) - KEYS
     assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(paper), rel=0.01)
@@ -321,9 +321,9 @@ def test_oaken_beats_five_uniform_bits_with_fewer() -> None:
         oaken, five = METHODS["oaken"], TokenCodec(5)
         parameters = oaken.calibrate(SAMPLES[side], side, DIM)
         errors = [np.linalg.norm(read - x) for read in
-                  (oaken.read_back(x, side, DIM, parameters), five.read_back(x, DIM, parameters))]  # fmt: skip
+                  (oaken.store(x, side, DIM, parameters).numbers, five.store(x, DIM, parameters).numbers)]  # fmt: skip
         assert errors[0] < errors[1]
-        assert five.stored_bytes(x, DIM, parameters) * 8 == x.size * (5 + 32 / WIDTH)
+        assert five.store(x, DIM, parameters).size * 8 == x.size * (5 + 32 / WIDTH)
 
 
 # -- storage -----------------------------------------------------------------------------------------------------------
@@ -363,10 +363,10 @@ def test_a_cache_that_grows_reads_as_the_codec_does_at_once(policy: int, steps: 
         first += step
         read = cache.read(memory.read, first, parameters)
         assert np.array_equal(np.concatenate((before, latest), axis=1), read)
-    expected = codec.read_back(x, DIM, parameters).reshape(total, HEADS, DIM).transpose(1, 0, 2)
+    expected = codec.store(x, DIM, parameters).numbers.reshape(total, HEADS, DIM).transpose(1, 0, 2)
     np.testing.assert_array_equal(read.astype(np.float32), expected)
     lengths = cache.lengths(memory.read, cache.coded(total)).sum(axis=0).tolist()
-    assert pages(cache, total, lengths, 4096).payload == codec.stored_bytes(x, DIM, parameters)
+    assert pages(cache, total, lengths, 4096).payload == codec.store(x, DIM, parameters).size
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -387,7 +387,7 @@ def test_bytes_of_tokens_are_those_that_their_appends_write(name: str) -> None:
 def test_kivi_keeps_the_bits_of_the_requirements() -> None:
     """O13: (4.25 (T - 128) + 16 x 128) / T at T = 2,048 and D = 128: values; keys have left the tail."""
     x = np.zeros((2048, 128), np.float32)
-    keys, values = (METHODS["kivi"].stored_bits(x, side, 128, METHODS["kivi"].calibrate(x, side, 128)) for side in "kv")
+    keys, values = (METHODS["kivi"].store(x, side, 128, METHODS["kivi"].calibrate(x, side, 128)).bits for side in "kv")
     assert values == pytest.approx(4.984, abs=0.001) and keys == 4.25
 
 
