@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from npu_device.abi import EXTENDED_SIZE
-from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
+from npu_device.abi.errors import TicketError
 from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
 from pyv_ext.engines.core import Stop, StopReason
@@ -105,7 +105,7 @@ class CoreRun:
             {
                 "ticket": submission.ticket,
                 "code": submission.error,
-                "text": TICKET_ERROR_TEXT[TicketError(submission.error)],
+                "text": TicketError(submission.error).text,
                 "reason": reasons.get(submission.ticket),
                 "submitted_at": self.program.place(submission.call_site) or None,
             }

@@ -5,6 +5,7 @@ from operator import ge
 from typing import NamedTuple, Self
 
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.checks import check_spans
 from npu_device.abi.errors import AbiError
 
 
@@ -125,18 +126,10 @@ ATTN_WORDS = (
 
 def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
     """Raise AbiError for gaps, overlaps, misalignment and a total other than `size`."""
-    end = start
     for word in words:
-        if word.offset != end:
-            raise AbiError(f"field {word.name} at {word.offset}: must start at {end}, fields leave no gap or overlap")
         if word.size <= 8 and word.offset % word.size:
             raise AbiError(f"field {word.name} at {word.offset}: must be aligned to its {word.size} bytes")
-        end += word.size * word.repeat
-    if end != size:
-        raise AbiError(f"fields end at {end}: must end at {size}")
-    names = [word.name for word in words]
-    if len(set(names)) != len(names):
-        raise AbiError("field names must be unique")
+    check_spans("field", [(word.name, word.offset, word.size * word.repeat) for word in words], start, size)
 
 
 def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
@@ -145,13 +138,8 @@ def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
     for name in dict.fromkeys(part.word for part in parts):
         if name not in sizes:
             raise AbiError(f"part of unknown word {name}")
-        bit = 0
-        for part in (p for p in parts if p.word == name):
-            if part.low != bit or part.width < 1:
-                raise AbiError(f"{name}.{part.name} starts at bit {part.low}: must start at {bit}")
-            bit += part.width
-        if bit != 8 * sizes[name]:
-            raise AbiError(f"parts of {name} end at bit {bit}: must end at {8 * sizes[name]}")
+        spans = [(part.name, part.low, part.width) for part in parts if part.word == name]
+        check_spans(f"bits of {name}", spans, 0, 8 * sizes[name])
 
 
 _STRUCT = struct.Struct("<2I3Q8I")

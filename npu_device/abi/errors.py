@@ -1,6 +1,7 @@
 """Error codes visible to firmware, and the exceptions of this package."""
 
 from enum import IntEnum, unique
+from typing import Self
 
 
 class NpuDeviceError(Exception):
@@ -15,6 +16,18 @@ class AbiError(NpuDeviceError):
     """Error of an inconsistent ABI table, or of a value that does not fit the ABI."""
 
 
+class TextEnum(IntEnum):
+    """Codes with a text for messages."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str = "") -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.text = text
+        return member
+
+
 @unique
 class ReturnCode(IntEnum):
     """Codes that custom instructions return negated in rd (docs/interface.md). They are not libc's errno."""
@@ -26,62 +39,31 @@ class ReturnCode(IntEnum):
 
 
 @unique
-class TicketError(IntEnum):
+class TicketError(TextEnum):
     """Error codes of a ticket in state ERROR, in 256..511 and so distinct from every ReturnCode."""
 
-    RESET = 256
-    FETCH = 257
-    OPCODE = 258
-    UNSUPPORTED = 259
-    RESERVED = 260
-    MISALIGNED = 261
-    ADDRESS = 262
-    SHAPE = 263
-    BANK_MASK = 264
-    DATA_TYPE = 265
-    TICKET = 266
-    FUNCTION = 267
-    AFFINITY = 268
-    CLUSTER = 269
-    OPERAND_NOT_IN_SPM = 270
-    OPERAND_OUTSIDE_BANKS = 271
-    NO_ACCUMULATOR = 272
-    ACC_OVERFLOW = 273
-    EXTENDED_BLOCK = 274
-    WORKSPACE = 275
-    POSITION = 276
-    BUS = 277
-    KV_BLOCK = 278
-    KV_DATA = 279
-    KV_PAGES = 280
-
-
-TICKET_ERROR_TEXT = {
-    TicketError.RESET: "the device was reset while the command was in flight",
-    TicketError.FETCH: "the ring slot lies outside memory",
-    TicketError.OPCODE: "unknown opcode",
-    TicketError.UNSUPPORTED: "a valid command that this device does not execute",
-    TicketError.RESERVED: "a reserved bit or field is not zero",
-    TicketError.MISALIGNED: "an address is not aligned to its element",
-    TicketError.ADDRESS: "an address range is outside memory",
-    TicketError.SHAPE: "a dimension is zero or too large",
-    TicketError.BANK_MASK: "the bank mask names no bank",
-    TicketError.DATA_TYPE: "the operation does not take this data type",
-    TicketError.TICKET: "the host ticket is invalid or in flight",
-    TicketError.FUNCTION: "unknown function of the operation",
-    TicketError.AFFINITY: "the engine affinity names no engine",
-    TicketError.CLUSTER: "the cluster does not exist",
-    TicketError.OPERAND_NOT_IN_SPM: "a tile command's operand is not in the scratchpad",
-    TicketError.OPERAND_OUTSIDE_BANKS: "an operand lies outside the bank mask",
-    TicketError.NO_ACCUMULATOR: "accumulate without a sum in the accumulator for the output address",
-    TicketError.ACC_OVERFLOW: "the sums do not fit the accumulator",
-    TicketError.EXTENDED_BLOCK: "the extended block is misaligned or outside memory",
-    TicketError.WORKSPACE: "the workspace is too small for the tiles",
-    TicketError.POSITION: "the token position is not below t_max",
-    TicketError.BUS: "the memory system answered a transfer with an error",
-    TicketError.KV_BLOCK: "the parameter block of keys and values is wrong",
-    TicketError.KV_DATA: "keys or values cannot be encoded, or what is stored is no encoding",
-    TicketError.KV_PAGES: "no page is left for keys and values",
-}
-
-assert set(TICKET_ERROR_TEXT) == set(TicketError), "every ticket error has a text"
+    RESET = 256, "the device was reset while the command was in flight"
+    FETCH = 257, "the ring slot lies outside memory"
+    OPCODE = 258, "unknown opcode"
+    UNSUPPORTED = 259, "a valid command that this device does not execute"
+    RESERVED = 260, "a reserved bit or field is not zero"
+    MISALIGNED = 261, "an address is not aligned to its element"
+    ADDRESS = 262, "an address range is outside memory"
+    SHAPE = 263, "a dimension is zero or too large"
+    BANK_MASK = 264, "the bank mask names no bank"
+    DATA_TYPE = 265, "the operation does not take this data type"
+    TICKET = 266, "the host ticket is invalid or in flight"
+    FUNCTION = 267, "unknown function of the operation"
+    AFFINITY = 268, "the engine affinity names no engine"
+    CLUSTER = 269, "the cluster does not exist"
+    OPERAND_NOT_IN_SPM = 270, "a tile command's operand is not in the scratchpad"
+    OPERAND_OUTSIDE_BANKS = 271, "an operand lies outside the bank mask"
+    NO_ACCUMULATOR = 272, "accumulate without a sum in the accumulator for the output address"
+    ACC_OVERFLOW = 273, "the sums do not fit the accumulator"
+    EXTENDED_BLOCK = 274, "the extended block is misaligned or outside memory"
+    WORKSPACE = 275, "the workspace is too small for the tiles"
+    POSITION = 276, "the token position is not below t_max"
+    BUS = 277, "the memory system answered a transfer with an error"
+    KV_BLOCK = 278, "the parameter block of keys and values is wrong"
+    KV_DATA = 279, "keys or values cannot be encoded, or what is stored is no encoding"
+    KV_PAGES = 280, "no page is left for keys and values"

@@ -1,10 +1,9 @@
 """Memory map (docs/interface.md, "Memory map"): defaults of the configuration, and the boot information."""
 
 import struct
-from itertools import pairwise
 from typing import NamedTuple
 
-from npu_device.abi.errors import AbiError
+from npu_device.abi.checks import check_spans
 
 
 class MapEntry(NamedTuple):
@@ -80,12 +79,8 @@ def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
 
 def check_map(entries: tuple[MapEntry, ...]) -> None:
     """Raise AbiError for overlapping ranges and duplicate names."""
-    for low, high in pairwise(sorted(entries, key=lambda entry: entry.base)):
-        if low.base + low.size > high.base:
-            raise AbiError(f"{low.name} at {low.base:#x} overlaps {high.name} at {high.base:#x}")
-    names = [entry.name for entry in entries]
-    if len(set(names)) != len(names):
-        raise AbiError("names of the memory map must be unique")
+    ranges = sorted((entry[:3] for entry in entries), key=lambda span: span[1])
+    check_spans("memory range", ranges, 0, 1 << 64, gaps=True)
 
 
 check_map(MEMORY_MAP)

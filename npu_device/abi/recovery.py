@@ -1,8 +1,9 @@
 """Records of recoveries by the driver (docs/reliability.md): `npu_recoveries`."""
 
-from enum import IntEnum, unique
+from enum import unique
 
 from npu_device.abi.descriptor import Word
+from npu_device.abi.errors import TextEnum
 
 SYMBOL = "npu_recoveries"
 """Symbol of the driver's record: the number of recoveries, then the first RECOVERIES of them."""
@@ -10,23 +11,15 @@ RECOVERIES = 16
 
 
 @unique
-class Recovery(IntEnum):
+class Recovery(TextEnum):
     """Causes of a recovery of the driver."""
 
-    DOORBELL = 1
-    INTERRUPT = 2
-    LATE = 3
-    REPEATED = 4
-    RESET = 5
+    DOORBELL = 1, "doorbell lost, rung again"
+    INTERRUPT = 2, "interrupt lost, completions polled"
+    LATE = 3, "no progress, waited on"
+    REPEATED = 4, "commands failed, submitted again"
+    RESET = 5, "no progress, device reset"
 
-
-RECOVERY_TEXT = {
-    Recovery.DOORBELL: "doorbell lost, rung again",
-    Recovery.INTERRUPT: "interrupt lost, completions polled",
-    Recovery.LATE: "no progress, waited on",
-    Recovery.REPEATED: "commands failed, submitted again",
-    Recovery.RESET: "no progress, device reset",
-}
 
 RECOVERY_WORDS = (
     Word("what", 0, 4, "NPU_RECOVERY_*"),
@@ -34,5 +27,3 @@ RECOVERY_WORDS = (
     Word("found", 8, 4, "cycle at which the driver acted"),
     Word("detail", 12, 4, "doorbells, tickets or commands"),
 )
-
-assert set(RECOVERY_TEXT) == set(Recovery), "every recovery has a text"

@@ -1,10 +1,10 @@
 """Registers of the NPU: a single table for device, C header, documentation and debugger (docs/interface.md)."""
 
 from enum import Enum, IntEnum
-from itertools import pairwise
 from typing import NamedTuple
 
 from npu_device.abi import ABI_VERSION
+from npu_device.abi.checks import check_spans
 from npu_device.abi.errors import AbiError
 from npu_device.abi.memory_map import NPU_WINDOW
 
@@ -178,27 +178,16 @@ REGISTERS: tuple[Register, ...] = CONTROL + _totals() + IDENTIFICATION
 
 def check_registers(registers: tuple[Register, ...], units: tuple[UnitCounters, ...], window: int) -> None:
     """Raise AbiError for overlaps, misalignment, duplicate names, and fields that overlap or do not fit."""
-    spans = [(register.offset, 4, register.name) for register in registers]
-    spans += [(unit.offset, 8 * unit.limit, f"PERF_{unit.name}") for unit in units]
-    spans.sort()
-    names = [name for _, _, name in spans]
-    for name in names:
-        if names.count(name) > 1:
-            raise AbiError(f"register {name}: declared twice, names must be unique")
-    for (low, size, name), (next_low, _, next_name) in pairwise(spans):
-        if low + size > next_low:
-            raise AbiError(f"register {name} at {low:#x} overlaps {next_name} at {next_low:#x}")
-    for offset, size, name in spans:
-        if offset % 4 or offset + size > window:
-            raise AbiError(f"register {name} at {offset:#x}: must be 4-byte aligned and inside {window:#x} bytes")
+    spans = [(register.name, register.offset, 4) for register in registers]
+    spans += [(f"PERF_{unit.name}", unit.offset, 8 * unit.limit) for unit in units]
+    check_spans("register", sorted(spans, key=lambda span: span[1]), 0, window, gaps=True)
+    for name, offset, _ in spans:
+        if offset % 4:
+            raise AbiError(f"register {name} at {offset:#x}: must be 4-byte aligned")
     for register in registers:
-        free = 0
-        for field in sorted(register.fields, key=lambda bits: bits.low):
-            if field.low < free or field.width < 1 or field.low + field.width > 32:
-                raise AbiError(
-                    f"register {register.name}: field {field.name} overlaps its neighbour or exceeds 32 bits"
-                )
-            free = field.low + field.width
+        bits = sorted((field.low, field.name, field.width) for field in register.fields)
+        fields = [(name, low, width) for low, name, width in bits]
+        check_spans(f"field of register {register.name}", fields, 0, 32, gaps=True)
 
 
 check_registers(REGISTERS, UNITS, NPU_WINDOW)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import TICKET_ERROR_TEXT, NpuDeviceError, TicketError
+from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType
 from npu_device.memory.operands import TYPES
@@ -18,13 +18,13 @@ class DescriptorError(NpuDeviceError):
 
     def __init__(self, code: TicketError, detail: str) -> None:
         self.code = code
-        self.reason = f"{TICKET_ERROR_TEXT[code]}: {detail}"
+        self.reason = f"{code.text}: {detail}"
         super().__init__(self.reason)
 
     @classmethod
     def of(cls, code: TicketError, reason: str) -> "DescriptorError":
         """Return the error with this `reason`."""
-        return DescriptorError(code, reason.removeprefix(f"{TICKET_ERROR_TEXT[code]}: "))
+        return DescriptorError(code, reason.removeprefix(f"{code.text}: "))
 
 
 class NoRoomError(DescriptorError):

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from npu_device.abi.recovery import RECOVERIES, RECOVERY_TEXT, RECOVERY_WORDS, SYMBOL, Recovery
+from npu_device.abi.recovery import RECOVERIES, RECOVERY_WORDS, SYMBOL, Recovery
 from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
@@ -35,7 +35,7 @@ class RecoveryNote(NamedTuple):
     @property
     def text(self) -> str:
         """Description for people."""
-        return RECOVERY_TEXT[Recovery(self.code)] if self.code in list(Recovery) else f"recovery {self.code}"
+        return Recovery(self.code).text if self.code in list(Recovery) else f"recovery {self.code}"
 
 
 class Record(NamedTuple):

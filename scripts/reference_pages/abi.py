@@ -106,7 +106,7 @@ def descriptor_page() -> str:
             "## Ticket errors\n",
             _table(
                 ("code", "name", "cause"),
-                ((str(e.value), f"E_{e.name}", errors.TICKET_ERROR_TEXT[e]) for e in errors.TicketError),
+                ((str(e.value), f"E_{e.name}", e.text) for e in errors.TicketError),
             ),
             "## Return codes\n",
             "Negated in rd. They belong to the ABI, not to the C library's errno.\n",

@@ -23,11 +23,11 @@ def _word(name: str, offset: int, size: int = 4) -> Word:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((_word("a", 0), _word("b", 8)), "field b at 8: must start at 4"),
-        ((_word("a", 0), _word("b", 2)), "field b at 2: must start at 4"),
+        ((_word("a", 0), _word("b", 8)), "field b at 0x8: must start at 0x4"),
+        ((_word("a", 0), _word("b", 2, 2)), "field b at 0x2: must start at 0x4"),
         ((_word("a", 0), _word("b", 4, 8)), "field b at 4: must be aligned to its 8 bytes"),
-        ((_word("a", 0),), "fields end at 4: must end at 8"),
-        ((_word("a", 0), _word("a", 4)), "field names must be unique"),
+        ((_word("a", 0),), "field a ends at 0x4: must end at 0x8"),
+        ((_word("a", 0), _word("a", 4)), "field a: declared twice, names must be unique"),
     ],
 )
 def test_layout_refuses_gap_overlap_misalignment_size_and_duplicate(words: tuple[Word, ...], message: str) -> None:
@@ -38,9 +38,9 @@ def test_layout_refuses_gap_overlap_misalignment_size_and_duplicate(words: tuple
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((Part("a", "w", 0, 16, ""), Part("b", "w", 15, 17, "")), "w.b starts at bit 15: must start at 16"),
-        ((Part("a", "w", 0, 16, ""), Part("b", "w", 17, 15, "")), "w.b starts at bit 17: must start at 16"),
-        ((Part("a", "w", 0, 31, ""),), "parts of w end at bit 31: must end at 32"),
+        ((Part("a", "w", 0, 16, ""), Part("b", "w", 15, 17, "")), "bits of w b at 0xf: must start at 0x10"),
+        ((Part("a", "w", 0, 16, ""), Part("b", "w", 17, 15, "")), "bits of w b at 0x11: must start at 0x10"),
+        ((Part("a", "w", 0, 31, ""),), "bits of w a ends at 0x1f: must end at 0x20"),
         ((Part("a", "x", 0, 32, ""),), "part of unknown word x"),
     ],
 )
@@ -59,13 +59,13 @@ def test_no_word_of_the_descriptor_can_move(index: int) -> None:
 def test_registers_refuse_overlap_duplicate_window_and_fields() -> None:
     first = REGISTERS[0]
     cases = {
-        "QUEUE_BASE_LO at 0x0 overlaps TWIN at 0x0": (*REGISTERS, first._replace(name="TWIN")),
-        "overlaps": (*REGISTERS, first._replace(name="TWIN", offset=UNITS[0].offset)),
+        "TWIN at 0x0: must start at 0x4 or above": (*REGISTERS, first._replace(name="TWIN")),
+        "must start at": (*REGISTERS, first._replace(name="TWIN", offset=UNITS[0].offset)),
         "declared twice": (*REGISTERS, first._replace(offset=0xF00)),
         "4-byte aligned": (*REGISTERS, first._replace(name="TWIN", offset=0xF02)),
-        "inside 0x10000": (*REGISTERS, first._replace(name="TWIN", offset=WINDOW)),
-        "field B overlaps": (first._replace(fields=(Bits("A", 0, 8, ""), Bits("B", 7, 1, ""))),),
-        "exceeds 32 bits": (first._replace(fields=(Bits("A", 30, 3, ""),)),),
+        "TWIN ends at 0x10004: must end at 0x10000 or below": (*REGISTERS, first._replace(name="TWIN", offset=WINDOW)),
+        "QUEUE_BASE_LO B at 0x7: must start": (first._replace(fields=(Bits("A", 0, 8, ""), Bits("B", 7, 1, ""))),),
+        "QUEUE_BASE_LO A ends at 0x21": (first._replace(fields=(Bits("A", 30, 3, ""),)),),
     }
     for message, rows in cases.items():
         with pytest.raises(AbiError, match=message):
@@ -89,7 +89,7 @@ def test_every_csr_mirrors_a_register() -> None:
 
 def test_memory_map_refuses_overlap_and_duplicate() -> None:
     spm = next(entry for entry in MEMORY_MAP if entry.name == "SPM")
-    with pytest.raises(AbiError, match="NPU at 0x40000000 overlaps SPM"):
+    with pytest.raises(AbiError, match="SPM at 0x4000f000: must start at 0x40010000"):
         check_map(tuple(e._replace(base=0x4000_F000) if e is spm else e for e in MEMORY_MAP))
     with pytest.raises(AbiError, match="names"):
         check_map(tuple(e._replace(name="NPU") if e is spm else e for e in MEMORY_MAP))

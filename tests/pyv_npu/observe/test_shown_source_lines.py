@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
+from npu_device.abi.errors import TicketError
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.engines.core import Stop
 from pyv_ext.source_lines import SourceLines
@@ -110,7 +110,7 @@ def test_the_error_log_names_command_opcode_reason_cycle_and_place(result: Resul
     assert result.core is not None and result.core.program.place(first["pc"]) == first["submitted_at"]
     assert {each["opcode"] for each in log} > {"GEMM_T"}
     for each in log:
-        text = "soft reset" if each["name"] == "RESET" else TICKET_ERROR_TEXT[TicketError(each["code"])]
+        text = "soft reset" if each["name"] == "RESET" else TicketError(each["code"]).text
         assert each["reason"].startswith(text)
 
 
