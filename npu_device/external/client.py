@@ -1,15 +1,12 @@
 """Client of the co-simulation link: starts an engine or connects to it, with a time-out."""
 
 import json
-import os
-import selectors
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
 from npu_device.external.protocol import (
@@ -32,7 +29,9 @@ from npu_device.external.protocol import (
 MANIFEST = "engine.json"
 """File in an engine's folder: {"arguments": [program, ...]}, with files of the folder by relative path."""
 CHUNK = 1 << 18
-MOST_ELEMENTS = 1 << 14
+MIN_TIMEOUT = 1e-3
+"""Minimum time-out of a read in seconds; 0 would not wait."""
+MAX_ELEMENTS = 1 << 14
 """Maximum number of rows or columns of an array."""
 
 
@@ -61,8 +60,6 @@ class Client:
         self._timeout = timeout
         self._buffer = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._closed = False
         self.round_trips = 0
         self.seconds = 0.0
         """Host time spent waiting for replies."""
@@ -70,21 +67,13 @@ class Client:
         try:
             if first.startswith(("unix:", "tcp:")):
                 self._socket = _connect(first, timeout)
-                self._in = self._out = self._socket.fileno()
             else:
-                arguments = arguments_of(engine)
-                self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                assert self._process.stdin is not None and self._process.stdout is not None
-                self._out, self._in = self._process.stdin.fileno(), self._process.stdout.fileno()
+                self._process, self._socket = _start(arguments_of(engine))
         except OSError as error:
             raise NpuDeviceError(
                 f"te.external.engine = {' '.join(engine)}: {error.strerror or error}; give a folder that "
                 "`pyv-npu build-engine` made, a program, unix:PATH or tcp:HOST:PORT"
             ) from None
-        os.set_blocking(self._in, False)
-        os.set_blocking(self._out, False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._in, selectors.EVENT_READ)
         try:
             self.offer = self._greet(hello)
         except ExternalEngineError:
@@ -96,8 +85,8 @@ class Client:
         offer = Offer.unpack(self._expect(Frame.HELLO))
         if offer.version != VERSION:
             raise ExternalEngineError(f"speaks protocol {offer.version}, and this is protocol {VERSION}")
-        if not (1 <= offer.rows <= MOST_ELEMENTS and 1 <= offer.columns <= MOST_ELEMENTS):
-            raise ExternalEngineError(f"an array of {offer.rows} x {offer.columns}: 1 to {MOST_ELEMENTS} each")
+        if not (1 <= offer.rows <= MAX_ELEMENTS and 1 <= offer.columns <= MAX_ELEMENTS):
+            raise ExternalEngineError(f"an array of {offer.rows} x {offer.columns}: 1 to {MAX_ELEMENTS} each")
         if not offer.types >> Type.INT8 & 1:
             raise ExternalEngineError(f"types {offer.types:#x}: without int8 it can take no command")
         if offer.lookahead < 1:
@@ -150,19 +139,12 @@ class Client:
 
     def close(self) -> None:
         """Send BYE, and kill a process that does not exit."""
-        if self._closed:
+        if self._socket.fileno() < 0:
             return
-        self._closed = True
-        with suppress(ExternalEngineError, OSError, ValueError):
+        with suppress(ExternalEngineError):
             self._send(Frame.BYE)
-        self._selector.close()
-        if self._socket is not None:
-            self._socket.close()
+        self._socket.close()
         if self._process is not None:
-            assert self._process.stdin is not None and self._process.stdout is not None
-            with suppress(OSError):
-                self._process.stdin.close()
-            self._process.stdout.close()
             try:
                 self._process.wait(2)
             except subprocess.TimeoutExpired:
@@ -183,19 +165,13 @@ class Client:
         return ExternalEngineError(f"sent {name_of(Frame, frame)} where {expectation} is due")
 
     def _send(self, frame: Frame, body: bytes = b"") -> None:
-        data = memoryview(pack(frame, body))
-        deadline = time.monotonic() + self._timeout
-        while data:
-            try:
-                data = data[os.write(self._out, data[:CHUNK]) :]
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise ExternalEngineError(f"did not take {frame.name} within {self._timeout:g} s") from None
-                with selectors.DefaultSelector() as writable:
-                    writable.register(self._out, selectors.EVENT_WRITE)
-                    writable.select(max(0.0, deadline - time.monotonic()))
-            except OSError:
-                raise self._exit_error(frame.name) from None
+        self._socket.settimeout(self._timeout)
+        try:
+            self._socket.sendall(pack(frame, body))
+        except TimeoutError:
+            raise ExternalEngineError(f"did not take {frame.name} within {self._timeout:g} s") from None
+        except OSError:
+            raise self._exit_error(frame.name) from None
 
     def _receive(self, deadline: float | None = None) -> tuple[int, bytes]:
         if deadline is None:
@@ -209,14 +185,11 @@ class Client:
     def _take(self, size: int, deadline: float) -> bytes:
         buffer = self._buffer
         while len(buffer) < size:
+            self._socket.settimeout(max(MIN_TIMEOUT, deadline - time.monotonic()))
             try:
-                data = os.read(self._in, CHUNK)
-            except BlockingIOError:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    raise self._timeout_error() from None
-                self._selector.select(remaining)
-                continue
+                data = self._socket.recv(CHUNK)
+            except TimeoutError:
+                raise self._timeout_error() from None
             except OSError:
                 data = b""
             if not data:
@@ -230,14 +203,23 @@ class Client:
         return ExternalEngineError(f"has not answered for {self._timeout:g} s (npu.te.external.timeout)")
 
     def _exit_error(self, stage: str) -> ExternalEngineError:
-        code: Any = None
+        code = None
         if self._process is not None:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(min(self._timeout, 10))
-            except subprocess.TimeoutExpired:
-                code = None
         cause = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
         return ExternalEngineError(f"ended{cause} before {stage}" if cause else f"closed the link before {stage}")
+
+
+def _start(arguments: Sequence[str]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Start a program with one end of a connection as standard input and output. Return it and the other end."""
+    local, remote = socket.socketpair()
+    with remote:
+        try:
+            return subprocess.Popen(arguments, stdin=remote.fileno(), stdout=remote.fileno()), local
+        except OSError:
+            local.close()
+            raise
 
 
 def _connect(address: str, timeout: float) -> socket.socket:

@@ -7,13 +7,14 @@ its end, so grants do not change the result, only the host time at which the dev
 The device models the banks: the engine's clock stops for the cycles that a step stalls on them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.abi.errors import ExternalEngineError
 from npu_device.config import NpuConfig
@@ -22,7 +23,6 @@ from npu_device.decode.command import Command
 from npu_device.external.client import Client
 from npu_device.external.products import CachedReads, Job, Products, jobs_of, numpy_product, products_of
 from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offer, Start, name_of
-from npu_device.external.step import Step, Totals
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.operations.macro.base import Setting, setting_of
 from npu_device.trace.events import Kind, unit_code, unit_index
@@ -38,6 +38,42 @@ class End(NamedTuple):
     cycles: int
     result: int
     """Additional cycles until its result is available."""
+
+
+@dataclass
+class Step:
+    """Step on an external engine."""
+
+    command: Command
+    products: Products
+    jobs: Sequence[Job]
+    index: int
+    """Index of the tensor step in its command."""
+    lanes: int
+    """Number of units of its command."""
+    began: int
+    """Core cycle of its begin."""
+    at: int = 0
+    """Index of the current job."""
+    before: int = 0
+    """NPU cycles of the previous jobs."""
+    granted: int = 0
+    """NPU cycles of the current job that the engine has run."""
+    ended: bool = False
+    result: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    written: int = 0
+    """Number of written elements of `result`."""
+
+
+@dataclass
+class Totals:
+    """Totals of external engines."""
+
+    steps: int = 0
+    cycles: int = 0
+    """NPU cycles of all steps."""
+    read_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    """Bytes of in0 and in1 that the engines report as read."""
 
 
 class External:
