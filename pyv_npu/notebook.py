@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.analysis.metrics import Metric, metrics
+from pyv_npu.report.page import render_fragment
 from pyv_npu.report.run_page import first_screen
 from pyv_npu.report.timeline import LATENCY_COLUMNS, TimelineRow, latency_columns, named
 from pyv_npu.result import Result
 from pyv_npu.run_sections import run_sections, summary
-from pyv_npu.sections import Details, Facts, Heading, Note, Part, Section, Table, Tile, Verdict, layout
-from pyv_npu.text import html_table
+from pyv_npu.sections import Details, Section, Table, Verdict
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -35,39 +34,7 @@ def html(result: Result[Any]) -> str:
     rest = [
         section._replace(parts=[part for part in section.parts if not isinstance(part, Verdict)]) for section in rest
     ]
-    return as_html([first._replace(parts=[Verdict(text), *first.parts]), *rest], tiles)
-
-
-STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:60em"
-
-
-def as_html(sections: Iterable[Section], tiles: Sequence[Tile] = ()) -> str:
-    """Format sections for a notebook, in colours of its theme, without charts."""
-    html = ""
-    for section in sections:
-        html += f"<p><b>{escape(section.title)}</b></p>" if section.title else ""
-        html += "".join(map(_html, section.parts))
-        if tiles:
-            html += html_table(("figure", "value"), [(tile.text, tile.value) for tile in tiles])
-            tiles = ()
-    return html
-
-
-def _html(part: Part) -> str:
-    match part:
-        case Note(text, _) | Heading(text):
-            return f"<p>{escape(text)}</p>"
-        case Verdict(sentences):
-            return f'<div style="{STYLE}">{"".join(f"<p>{escape(text)}</p>" for text in sentences)}</div>'
-        case Facts(rows):
-            return html_table(("", ""), rows)
-        case Table():
-            _, cells, _, heads, _ = layout(part)
-            indent = {"depth1": "\u2003", "depth2": "\u2003\u2003"}
-            return html_table(heads, [[indent.get(cell.kind, "") + cell.text for cell in row] for row in cells])
-        case Details(summary, table):
-            return f"<details><summary>{escape(summary)}</summary>{_html(table)}</details>"
-    return ""
+    return render_fragment([first._replace(parts=[Verdict(text), *first.parts]), *rest], tiles)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -73,8 +73,6 @@ class Table(NamedTuple):
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Value]]
-    tools: bool = False
-    """Whether the table has a filter even if it is short."""
     units: Sequence[str] = ()
     """Units of the columns, empty without a unit; a column of seconds, bytes or rates has a common prefix."""
     file: str = ""

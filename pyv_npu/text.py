@@ -1,7 +1,7 @@
 """Plain text: aligned columns, wrapped lines, integers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 WIDTH = 110
@@ -57,20 +57,6 @@ def wrap(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
     import textwrap  # few results have paragraphs
 
     return textwrap.wrap(text, width, subsequent_indent=indent)
-
-
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table of texts as HTML for notebooks, the first column left-aligned, the others right-aligned."""
-    from html import escape  # few results are shown in a notebook
-
-    def row(tag: str, texts: Sequence[str]) -> str:
-        sides = ["left", *["right"] * (len(texts) - 1)]
-        pairs = zip(sides, texts, strict=True)
-        cells = (f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>' for side, text in pairs)
-        return f"<tr>{''.join(cells)}</tr>"
-
-    body = "".join(row("td", cells) for cells in rows)
-    return f"<table><thead>{row('th', heads)}</thead><tbody>{body}</tbody></table>"
 
 
 def columns(

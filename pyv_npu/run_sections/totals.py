@@ -190,7 +190,7 @@ def energy_estimate(runs: Runs) -> list[Part]:
                      for mode, value in values.items())  # fmt: skip
             rows.append([group, Cell(name, kind="text"), *cells])
     text = "Counts of events times a table: an estimate, no measurement. Layers: without leakage, core and descriptors."
-    table = Table(("", "part", *energies), rows, tools=True)
+    table = Table(("", "part", *energies), rows)
     return [*parts, Note(text, "muted"), Details(f"every unit, role, part and layer ({len(rows)})", table)]
 
 

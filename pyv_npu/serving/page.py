@@ -272,7 +272,7 @@ def _requests(run: "ServedWorkload") -> list[Part]:
         rows.append([str(request.id), request.input_toks, request.output_toks, arrival, *seconds, record.preemptions])
     more = f" The first {MAX_ROWS:,} are here." if len(run.run.served) > MAX_ROWS else ""
     text = f"All of it is in requests.csv, every step in steps.csv.{more}"
-    return [Note(text, "muted"), Table(heads, rows, True, units)]
+    return [Note(text, "muted"), Table(heads, rows, units)]
 
 
 def _trust(run: "ServedWorkload") -> list[Part]:

@@ -140,7 +140,7 @@ def _runs(campaign: Campaign, command_words: Sequence[str], faults: Path) -> lis
     command = shlex.join([*command_words, "--mode", campaign.mode, "--faults", file, "--report", "DIR"])
     heads = ("run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it")
     text = f"A run by itself, with its report, where the campaign was run: {command}{more}"
-    return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []
+    return [Note(text, "muted"), Table(heads, rows)] if rows else []
 
 
 def _row(mode: str, run: CampaignRun) -> list[Value]:

@@ -49,7 +49,7 @@ def _sections(difference: Difference) -> list[Section]:
         Section("settings", "Settings that differ", [Table(("setting", "A", "B"), settings)] if settings else []),
         Section("causes", "Causes of the changes", causes),
         Section("figures", "Figures that changed",
-                [Table(("figure", *HEADS), changes, True, UNITS)] if changes else []),
+                [Table(("figure", *HEADS), changes, UNITS)] if changes else []),
     ]  # fmt: skip
 
 

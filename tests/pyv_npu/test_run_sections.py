@@ -4,7 +4,7 @@ import synthetic
 
 from pyv_npu.config import load
 from pyv_npu.config.render import provenance
-from pyv_npu.notebook import as_html
+from pyv_npu.report.page import render_fragment
 from pyv_npu.run_sections import sections_of
 from pyv_npu.run_sections.latency import queues
 from pyv_npu.sections import Cell, Facts, Section, Table, as_text, layout
@@ -135,8 +135,13 @@ def test_a_terminal_shows_the_first_rows_and_counts_the_others() -> None:
 
 
 def test_a_notebook_escapes_and_shows_the_same_cells() -> None:
-    html = as_html([Section("s", "<b>", [MIXED, Facts([("<i>", "&")])])])
-    assert "&lt;b&gt;" in html and "&lt;i&gt;" in html and ">1.5</td>" in html and ">time (ms)</th>" in html
+    html = render_fragment([Section("s", "<b>", [MIXED, Facts([("<i>", "&")])])])
+    assert (
+        "&lt;b&gt;" in html
+        and "&lt;i&gt;" in html
+        and 'data-value="0.0015">1.5</td>' in html
+        and ">time (ms)</th>" in html
+    )
 
 
 def test_the_device_holds_as_much_in_both_modes_unless_it_is_told_otherwise() -> None:

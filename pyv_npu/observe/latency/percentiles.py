@@ -8,7 +8,7 @@ from typing import Any
 
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.batches import Batches, nearest_rank
-from pyv_npu.text import MISSING, html_table
+from pyv_npu.text import MISSING, columns
 
 P99_SAMPLES = 100
 """Minimum number of samples for P99, whose nearest rank would otherwise be the maximum."""
@@ -94,9 +94,7 @@ class Distribution:
 
     def _repr_html_(self) -> str:
         """Return a row of figures for notebooks."""
-        summary = self.summary() or {"n": 0}
-        cells = [f"{summary[key]:,}" if summary.get(key) is not None else MISSING for key in _SHOWN]
-        return html_table(["cycles", *_SHOWN], [["", *cells]]) + (f"<p>{self._note}</p>" if self._note else "")
+        return f"<pre>{figures_text({'': self.summary() or {'n': 0}})}\n{self._note}</pre>"
 
     def cdf(self) -> list[tuple[int, int]]:
         """Return (cycles, number of samples at most that) for each distinct value."""
@@ -122,3 +120,12 @@ class Distribution:
             "max": self.max,
             "mean": round(self.total / count, 3),
         }
+
+
+def figures_text(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Format a row of figures for each stage, in core cycles."""
+    rows = [
+        [name, *(MISSING if row.get(figure) is None else f"{row[figure]:,}" for figure in _SHOWN)]
+        for name, row in summaries.items()
+    ]
+    return columns(["core cycles", *_SHOWN], rows)

@@ -106,16 +106,10 @@ class Latency:
 
     def _repr_html_(self) -> str:
         """Return a table of the stages for notebooks."""
-        from pyv_npu.text import MISSING, html_table
+        from pyv_npu.observe.latency.percentiles import figures_text
 
-        summaries = {name: self.stage(name).summary() for name in STAGES}
-        figures = ("n", "p50", "p95", "p99", "min", "max")
-        rows = [
-            [name, *(MISSING if row[figure] is None else f"{row[figure]:,}" for figure in figures)]
-            for name, row in summaries.items()
-            if row
-        ]
-        return html_table(["core cycles", *figures], rows)
+        summaries = {name: summary for name in STAGES if (summary := self.stage(name).summary())}
+        return f"<pre>{figures_text(summaries)}</pre>"
 
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Return reason -> cycles, summed over the submissions of `t_submit` or `t_submit_prebuilt`; the sum over

@@ -134,7 +134,7 @@ def _rows(
     units = ["", *(points.figures[head].unit if head in points.figures else "" for head in heads)]
     rows: list[list[Value]] = [[_number(row[POINT], links), *(row[head] for head in heads)]
                                for row in pages[:MAX_ROWS]]  # fmt: skip
-    return Table((POINT, *heads), rows, True, units, figures=f"{name}.{{0}}.{{head}}")
+    return Table((POINT, *heads), rows, units, figures=f"{name}.{{0}}.{{head}}")
 
 
 def _number(point: object, links: Mapping[int, str]) -> Cell:
@@ -165,7 +165,7 @@ def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
         for figure in figures for effect in sensitivity(points, figure) if effect.share and figure not in COSTS
     ]  # fmt: skip
     heads = ("figure", "axis", "least mean", "largest mean", "distance over the mean of all")
-    return [Table(heads, rows, True, ("", "", "", "", "share"))] if rows else []
+    return [Table(heads, rows, ("", "", "", "", "share"))] if rows else []
 
 
 def _heat(points: Points, figure: str) -> list[Part]:

@@ -49,8 +49,8 @@ def test_it_shows_itself() -> None:
     assert repr(full) == "<Distribution: n 100, p50 1049, p95 1094, p99 1098, min 1000, max 1099 cycles>"
     assert repr(short).endswith("p99 None, min 7, max 7 cycles; p99 is None: 1 samples, below 100>")
     assert repr(Distribution([])).startswith("<Distribution: n 0 cycles; p99 is None")
-    assert ">1,049<" in full._repr_html_() and "is None" not in full._repr_html_()
-    assert ">-<" in short._repr_html_() and "below 100" in short._repr_html_()
+    assert " 1,049 " in full._repr_html_() and "is None" not in full._repr_html_()
+    assert " - " in short._repr_html_() and "below 100" in short._repr_html_()
 
 
 def test_no_samples() -> None:
