@@ -4,6 +4,7 @@ Work is derived from the device's own plans (`npu_device.cost.plan`).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from math import lcm
 from typing import NamedTuple
 
@@ -136,13 +137,14 @@ def _ranges(regions: Sequence[Region]) -> Ranges:
 # -- the scratchpad ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class _Occupancy:
     """Range of the scratchpad, with the begin and end of its occupancy."""
 
-    __slots__ = ("begin", "end", "high", "low")
-
-    def __init__(self, low: int, high: int, begin: int, end: int) -> None:
-        self.low, self.high, self.begin, self.end = low, high, begin, end
+    low: int
+    high: int
+    begin: int
+    end: int
 
 
 def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:

@@ -13,6 +13,7 @@ from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.core_log import CoreChunk
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
+from pyv_ext.hart.hart import Hart
 from pyv_ext.machine import log
 from pyv_ext.machine.state import RESUMED, Answer, LogKind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
@@ -35,20 +36,15 @@ _INSIDE = (LogKind.STORES, LogKind.FENCE, LogKind.LOAD, LogKind.STORE, LogKind.T
 
 
 class Probed(Protocol):
-    """Parts of a platform that the probe observes."""
+    """Parts of a platform that observers of the NPU read."""
 
-    @property
-    def config(self) -> Config: ...
-    @property
-    def timing(self) -> CoreTiming: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def bus(self) -> Bus: ...
-    @property
-    def npu(self) -> NpuDevice: ...
-    @property
-    def events(self) -> EventStream: ...
+    config: Config
+    timing: CoreTiming
+    engine: Engine
+    hart: Hart
+    bus: Bus
+    npu: NpuDevice
+    events: EventStream
 
 
 class LatencyProbe:

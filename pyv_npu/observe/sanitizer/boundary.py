@@ -6,25 +6,21 @@ the rules.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS
-from npu_device.device import NpuDevice
 from npu_device.memory.region import Region, make_region
-from npu_device.trace.stream import EventStream
-from pyv_ext.bus.bus import Bus, WatchedLoad
+from pyv_ext.bus.bus import WatchedLoad
 from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
-from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.log import EXTERNAL
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
-from pyv_npu.config import Config
+from pyv_npu.observe.latency.probe import Probed
 from pyv_npu.observe.sanitizer.findings import RA, AccessSide, Notebook, SanitizerRule
 from pyv_npu.observe.sanitizer.handler import Handler
 from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, OpenSubmission
@@ -49,25 +45,10 @@ _FLAGS = dict.fromkeys(HoldingRole, LOADS | STORES) | {HoldingRole.INPUT: STORES
 _WIDTH = 4
 
 
-class WatchedParts(Protocol):
-    """Parts of a platform that the sanitizer observes."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def hart(self) -> Hart: ...
-    @property
-    def bus(self) -> Bus: ...
-    @property
-    def npu(self) -> NpuDevice: ...
-    @property
-    def events(self) -> EventStream: ...
-
-
 class Boundary:
     """Checks of one run. `shadow` is attached to the bus."""
 
-    def __init__(self, platform: WatchedParts, shadow: Shadow, program: Program, notebook: Notebook) -> None:
+    def __init__(self, platform: Probed, shadow: Shadow, program: Program, notebook: Notebook) -> None:
         self._hart = platform.hart
         self._bus = platform.bus
         self._npu = platform.npu

@@ -1,6 +1,7 @@
 """Submissions in flight, and the memory that they own, as byte ranges by page."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -25,32 +26,28 @@ class HoldingRole(Enum):
     """Status word, whether the device writes it back or not."""
 
 
+@dataclass(slots=True, eq=False)
 class OpenSubmission:
     """Submitted descriptor with the ranges that it owns."""
 
-    __slots__ = (
-        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "holdings", "index", "number",
-        "observed", "side", "stream", "ticket",
-    )  # fmt: skip
-
-    def __init__(self, number: int, side: AccessSide, address: int, index: int | None, descriptor: Descriptor) -> None:
-        self.number = number
-        """Sequence number of the submission."""
-        self.side = side
-        """Access that submitted it: doorbell or ENQCMD_T."""
-        self.address = address
-        self.index = index
-        """Index in the ring; None if submitted by ENQCMD_T."""
-        self.descriptor = descriptor
-        self.stream = descriptor.stream
-        self.cluster = descriptor.cluster
-        self.ticket: int | None = None
-        """Ticket, after the device has accepted the submission."""
-        self.ended = False
-        self.observed = False
-        self.holdings: list[Holding] = []
-        self.all_before = self.cluster_before = 0
-        """Barriers order it after all submissions up to these numbers: of the device, and of its cluster."""
+    number: int
+    """Sequence number of the submission."""
+    side: AccessSide
+    """Access that submitted it: doorbell or ENQCMD_T."""
+    address: int
+    index: int | None
+    """Index in the ring; None if submitted by ENQCMD_T."""
+    descriptor: Descriptor
+    stream: int
+    cluster: int
+    all_before: int
+    """Barriers order it after all submissions up to this number, and after those of its cluster up to the next."""
+    cluster_before: int
+    ticket: int | None = None
+    """Ticket, after the device has accepted the submission."""
+    ended: bool = False
+    observed: bool = False
+    holdings: "list[Holding]" = field(default_factory=list)
 
     @property
     def writes_status(self) -> bool:

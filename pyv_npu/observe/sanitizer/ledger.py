@@ -66,9 +66,11 @@ class Ledger:
     ) -> OpenSubmission:
         """Open the submission of a descriptor that owns these regions."""
         self.submissions += 1
-        submission = OpenSubmission(self.submissions, side, address, index, descriptor)
-        submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
-        submission.all_before, submission.cluster_before = self._all_before, self._cluster_before[submission.cluster]
+        cluster = min(descriptor.cluster, len(self._cluster_before) - 1)
+        submission = OpenSubmission(
+            self.submissions, side, address, index, descriptor, descriptor.stream, cluster, self._all_before,
+            self._cluster_before[cluster],
+        )  # fmt: skip
         submission.holdings = [Holding(region, role, submission) for region, role in holdings]
         for holding in submission.holdings:
             self.holdings.add(holding)
@@ -161,11 +163,7 @@ class Ledger:
 
     def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""
-        for holding in [
-            holding for holding in submission.holdings if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK)
-        ]:
-            submission.holdings.remove(holding)
-            self.holdings.remove(holding)
+        self._release(submission, HoldingRole.INPUT, HoldingRole.BLOCK)
 
     def saw_head(self, head: int) -> None:
         """Mark all entries of the ring before `head` as fetched."""
@@ -175,13 +173,14 @@ class Ledger:
             assert index is not None
             if not 0 < (head - index) & _MASK < _HALF:
                 break
-            self._on_fetch(slots.popleft())
+            submission = slots.popleft()
+            if not submission.writes_status:
+                self._release(submission, HoldingRole.SLOT)
 
-    def _on_fetch(self, submission: OpenSubmission) -> None:
-        if not submission.writes_status:
-            for holding in [holding for holding in submission.holdings if holding.role is HoldingRole.SLOT]:
-                submission.holdings.remove(holding)
-                self.holdings.remove(holding)
+    def _release(self, submission: OpenSubmission, *roles: HoldingRole) -> None:
+        """Remove the holdings of a submission that have these roles."""
+        for holding in [holding for holding in submission.holdings if holding.role in roles]:
+            self.drop(holding)
 
     def _observe(self, submission: OpenSubmission) -> None:
         if submission.observed:

@@ -2,7 +2,8 @@
 
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
-from pyv_npu.observe.sanitizer.boundary import Boundary, WatchedParts
+from pyv_npu.observe.latency.probe import Probed
+from pyv_npu.observe.sanitizer.boundary import Boundary
 from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
 MEMORY = "memory"
@@ -12,7 +13,7 @@ MEMORY = "memory"
 class Sanitizer:
     """Sanitizer of a platform; create it before the program is loaded."""
 
-    def __init__(self, platform: WatchedParts, program: Program) -> None:
+    def __init__(self, platform: Probed, program: Program) -> None:
         self._hart = platform.hart
         self._notebook = Notebook(program)
         memory = MEMORY in platform.config.run.sanitize
