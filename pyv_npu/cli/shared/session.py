@@ -15,13 +15,13 @@ from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import SettingAction, setting
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import of_platform
+from pyv_npu.config import with_values
 from pyv_npu.config.serial import KEY, is_live
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyv_ext.engines.core import Stop
     from pyv_npu.config import Config
     from pyv_npu.observe.instruments import Instruments
     from pyv_npu.platform import Platform
@@ -166,27 +166,16 @@ def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | No
     """Return the configuration with the waveform file of external engines in the report folder."""
     if folder is None or VCD not in (args.trace or ()) or config.run.sim_level != "CA_FULL":
         return config
-    from pyv_npu.config import with_values
-
     return with_values(config, {"npu.te.external.trace": str(folder / "engine.vcd")})
 
 
-def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
-    """Return the instruments of one run of a comparison; None if no trace needs them."""
-    if KONATA not in (args.trace or ()) and VCD not in (args.trace or ()):
-        return None
-    from pyv_npu.observe.instruments import Instruments
-
-    return Instruments(instructions=True)
-
-
 def drive(
-    args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call
+    args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call, label: str = ""
 ) -> "Callable[[Platform], Stop]":
     """Return the function that runs a loaded platform to its end with the instruments; `restore`: snapshot to start
-    from."""
+    from; `label`: of the run in the progress display."""
 
-    def run(platform: "Platform") -> "Stop":
+    def run(platform: "Platform") -> Stop:
         if restore is not None:
             from pyv_npu.snapshot import Snapshot
 
@@ -195,7 +184,10 @@ def drive(
             if args.save is not None and (fault := _run_to(platform, args.save)) is not None:
                 return fault
             if args.gdb is None:
-                return run_shown(call, platform)
+                call.progress.say(of_platform(platform, label))
+                stop = platform.run()
+                call.progress.say(f"{label}: evaluating the run" if label else "evaluating the run")
+                return stop
             from pyv_npu.debug import debug
 
             return debug(platform, args.gdb, partial(_tell_address, platform), args.rtos, args.gdb_files)
@@ -222,24 +214,6 @@ def _tell_address(platform: "Platform", name: str) -> None:
         diagnose(f"its sources are shown after: directory {FOLDER}")
 
 
-def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":
-    """Run to the end with a progress display."""
-    call.progress.say(of_platform(platform, label))
-    stop = platform.run()
-    call.progress.say(f"{label}: evaluating the run" if label else "evaluating the run")
-    return stop
-
-
-def observed(call: Call, watch: "Instruments | None", label: str) -> "Callable[[Platform], Stop]":
-    """Return a function that runs a platform to its end with instruments and a progress display."""
-
-    def run(platform: "Platform") -> "Stop":
-        with nullcontext() if watch is None else watch.on(platform):
-            return run_shown(call, platform, label)
-
-    return run
-
-
 def write_traces(
     args: argparse.Namespace, runs: "Mapping[str, Result[Any]]", watches: "Mapping[str, Instruments | None]",
     folder: "Path",
@@ -264,7 +238,7 @@ def write_traces(
             write_vcd(folder / name, run, watch.log)
 
 
-def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
+def _run_to(platform: "Platform", save: SavePoint) -> Stop | None:
     """Run to a cycle and write a snapshot; return the stop if an external engine fails."""
     if platform.cycle > save.cycle:
         raise UsageError(

@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.arguments(parser, with_mode=False)
     output.arguments(parser)
     work.arguments(parser, work.ON_CORE)
+    parser.set_defaults(**dict.fromkeys(session.OPTIONS))
     session.trace_argument(parser, session.OF_BOTH)
     parser.add_argument(
         "--no-sweeps", action="store_true", help="leave out the sweeps that a report on submit_latency has by itself"
@@ -64,8 +65,10 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     call.progress.say(f"preparing {config.run.program}")
     prepared = workload.prepare(config)
     try:
-        watches = {mode: session.instruments_of_mode(shown) for mode in ("loose", "tight")}
-        comparison = compare(prepared, config, lambda mode: Session(drive=session.observed(call, watches[mode], mode)))
+        watches = {mode: session.instruments(shown, None) for mode in ("loose", "tight")}
+        comparison = compare(
+            prepared, config, lambda mode: Session(drive=session.drive(shown, None, watches[mode], call, mode))
+        )
     except Interrupted as interrupted:
         if call.report is not None:
             from pyv_npu.report.write import write_half
