@@ -63,21 +63,23 @@ def read(folder: Path) -> Manifest | None:
         document = json.loads(content)
         if document["format"] != MANIFEST_FORMAT:
             return None
-        inputs, files = _hashes(document["inputs_sha256"]), _hashes(document["files_sha256"])
-        return Manifest(_word(document["what"]), _word(document["version"]), inputs, files)
+        inputs, files = words_in(document["inputs_sha256"]), words_in(document["files_sha256"])
+        return Manifest(word_in(document["what"]), word_in(document["version"]), inputs, files)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInputError(f"{path}: is damaged ({error}); make the folder again") from None
 
 
-def _hashes(value: Any) -> dict[str, str]:
+def words_in(value: Any) -> dict[str, str]:
+    """Return a table of texts from a file of unknown origin. TypeError for anything else."""
     if not isinstance(value, dict):
-        raise TypeError("no table of hashes")
-    return {_word(name): _word(digest) for name, digest in value.items()}
+        raise TypeError("no table of texts")
+    return {word_in(name): word_in(text) for name, text in value.items()}
 
 
-def _word(value: Any) -> str:
+def word_in(value: Any) -> str:
+    """Return a text from a file of unknown origin. TypeError for anything else, and for a NUL character."""
     if not isinstance(value, str) or "\0" in value:
         raise TypeError(f"{value!r} is no text")
     return value

@@ -8,7 +8,7 @@ from pathlib import Path
 from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.isa import Isa
 from pyv_native.files import MAX_TEXT, check_input, write_bytes
-from pyv_npu.cli.shared.output import OK, Call, diagnose, show
+from pyv_npu.cli.shared.output import OK, Call, diagnose, show, slot_argument
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.plugins import parts
@@ -22,9 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--march", metavar="ISA", help="instruction set, for example rv32im; default: all extensions")
     parser.add_argument("--base", type=_address, metavar="ADDRESS", help="of .text (default: the start of RAM)")
-    parser.add_argument(
-        "--slot", type=int, choices=range(4), default=0, help="opcode slot of the NPU's instructions: custom-N"
-    )
+    slot_argument(parser)
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE.py",
         help="instructions of your own (pyv-npu docs extending); repeatable",

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.output import OK, Call, show, slot_argument
 from pyv_npu.config.package_data import find_file
 from pyv_npu.errors import UsageError
 from toolchain import gnu
@@ -27,9 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--flag", action="append", default=[], metavar="FLAG", help="for the compiler, written --flag=-Wall; repeatable"
     )
     parser.add_argument("--march", metavar="ISA", help="instruction set, for example rv32imac (default: rv32im)")
-    parser.add_argument(
-        "--slot", type=int, choices=range(4), default=0, help="opcode slot of the NPU's instructions: custom-N"
-    )
+    slot_argument(parser)
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:

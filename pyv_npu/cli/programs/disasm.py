@@ -8,7 +8,7 @@ from pathlib import Path
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.isa import Isa
 from pyv_npu.boot import find_program, requirements, shipped_programs
-from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.output import OK, Call, show, slot_argument
 from pyv_npu.errors import UsageError
 from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.plugins import parts
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--plugin", action="append", default=[], metavar="FILE.py",
         help="instructions of your own (pyv-npu docs extending); repeatable",
     )  # fmt: skip
-    parser.add_argument("--slot", type=int, choices=range(4), help="opcode slot of the NPU's instructions: custom-N")
+    slot_argument(parser, None)
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:

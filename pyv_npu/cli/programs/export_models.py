@@ -1,15 +1,14 @@
 """`pyv-npu export-models`: write the example models as ONNX files."""
 
 import argparse
-from pathlib import Path
 
 from pyv_native.files import write_bytes
-from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.output import OK, Call, new_folder, show
 from pyv_npu.errors import UsageError, did_you_mean
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the files go")
+    parser.add_argument("folder", type=new_folder, metavar="DIR", help="where the files go")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="which models of `pyv-npu info`; all when none is named"
     )
@@ -22,8 +21,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     for name in args.names:
         if name not in models:
             raise UsageError(f"{name}: must be one of {', '.join(models)}{did_you_mean(name, models)}")
-    if args.folder.exists() and not args.folder.is_dir():
-        raise UsageError(f"{args.folder}: is not a folder; name a new one")
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in args.names or models:
         call.progress.say(f"exporting {name}")

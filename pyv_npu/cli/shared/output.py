@@ -88,6 +88,20 @@ def path(text: str) -> "Path":
     return Path(text)
 
 
+def new_folder(text: str) -> "Path":
+    """Convert the value of an option to a folder, which may not exist yet. UsageError: it is a file."""
+    folder = path(text)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{text}: is not a folder; name a new one")
+    return folder
+
+
+def slot_argument(parser: argparse.ArgumentParser, default: int | None = 0) -> None:
+    """Add the opcode slot of the NPU's instructions."""
+    text = "opcode slot of the NPU's instructions: custom-N"
+    parser.add_argument("--slot", type=int, choices=range(4), default=default, help=text)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the output of results."""
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else")

@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu import manifest
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
-from pyv_npu.config import Config, with_values
+from pyv_npu.config import with_values
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.manifest import word_in, words_in
+from pyv_npu.report.run_folder import event_hashes, fingerprints
 from pyv_npu.versions import versions
 
 FILE = "run.yaml"
@@ -40,15 +44,11 @@ class RunRecord(NamedTuple):
         A file is searched for relative to the current directory, to the directory of the run, and beside run.yaml, and
         is identified by its SHA-256. Raises BadInputError for a missing or changed file.
         """
-        from pyv_npu.report.run_folder import fingerprints
-
         folder = self.path.parent
         paths = {}
         for name, digest in self.inputs_sha256.items():
             relative = Path(name)
-            places = dict.fromkeys(
-                (name, *map(str, (folder / self.directory / relative, folder / relative.name, relative.name)))
-            )
+            places = (name, *map(str, (folder / self.directory / relative, folder / relative.name, relative.name)))
             present = fingerprints(places)
             match = next((place for place in places if present.get(place) == digest), None)
             if match is None and present:
@@ -66,8 +66,6 @@ class RunRecord(NamedTuple):
 
     def check(self, result: Mapping[str, Any]) -> None:
         """Report that the events are as recorded; raise PyvNpuError for a run whose events differ."""
-        from pyv_npu.report.run_folder import event_hashes
-
         sums = event_hashes(result)
         for name, digest in self.events_sha256.items():
             if sums.get(name) != digest:
@@ -89,8 +87,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     recorded = read(args.replay)
     _only(args, call.parse(["run", OPTION, str(args.replay)]))
     replay = call.parse(recorded.command_line[1:])
-    if not args.trusted:
-        _check_harmless(options.effective(replay, str(recorded.path)).config, recorded.path)
+    harm = options.harm(options.effective(replay, str(recorded.path)).config)
+    if harm and not args.trusted:
+        does = next(iter(harm.values()))
+        raise UsageError(f"{OPTION} {recorded.path}: the run {does}; add --trusted if you know who made this report")
     relocations = {name: place for name, place in recorded.find_inputs().items() if place != name}
     _relocate(replay, relocations)
     call.command_line, call.recorded = [relocations.get(word, word) for word in recorded.command_line], recorded
@@ -118,8 +118,6 @@ def _relocate(replay: argparse.Namespace, relocations: Mapping[str, str]) -> Non
 
 def read(path: Path) -> RunRecord:
     """Return the record of a report; raise BadInputError if there is none."""
-    import yaml
-
     file = path / FILE if path.is_dir() else path
     try:
         check_input(file, MAX_TEXT)
@@ -132,32 +130,13 @@ def read(path: Path) -> RunRecord:
                 "name the run.yaml of a report"
             )
         return RunRecord(
-            file, command_line, _word(record.get("directory", "")), _words(record["versions"]),
-            _words(record["inputs_sha256"]), _words(record.get("events_sha256", {})),
+            file, command_line, word_in(record.get("directory", "")), words_in(record["versions"]),
+            words_in(record["inputs_sha256"]), words_in(record.get("events_sha256", {})),
         )  # fmt: skip
     except OSError as error:
         raise BadInputError(f"{OPTION} {file}: {error.strerror}; name the run.yaml of a report") from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         raise BadInputError(f"{OPTION} {file}: has no record of a run; name the run.yaml of a report") from None
-
-
-def _words(mapping: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(mapping, dict):
-        raise TypeError(mapping)
-    return {_word(name): _word(value) for name, value in mapping.items()}
-
-
-def _word(text: str) -> str:
-    """Return a text of a record; raise ValueError if it is no string or contains a NUL character."""
-    if not isinstance(text, str) or "\0" in text:
-        raise ValueError(text)
-    return text
-
-
-def _check_harmless(config: Config, path: Path) -> None:
-    """Raise UsageError if a recorded run affects the host: the author of the report may not be trusted."""
-    for does in options.harm(config).values():
-        raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 
 
 def _only(args: argparse.Namespace, defaults: argparse.Namespace) -> None:

@@ -17,10 +17,20 @@ from pyv_npu.text import as_json, lines_of
 from toolchain import gnu
 from toolchain.gnu import APPLICATIONS, BOTH_MODES
 
+_BUILD: dict[str, tuple[str, Callable[[str, int], Sequence[str]]]] = {
+    "cflags": ("flags that compile firmware for this package", gnu.compile_flags),
+    "ldflags": ("flags that link it", lambda march, slot: gnu.link_flags(march)),
+    "link-script": ("the linker script", lambda march, slot: [str(gnu.link_script())]),
+    "include": ("the folder of headers", lambda march, slot: [str(gnu.firmware_folder() / gnu.HEADERS)]),
+    "runtime": ("sources of start-up code and driver, which every program is linked with",
+                lambda march, slot: [str(path) for path in gnu.runtime_sources()]),
+}  # fmt: skip
+"""Flag -> help text, and function of instruction set and slot that returns words for a build system."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    for name, text in _BUILD.items():
+    for name, (text, _) in _BUILD.items():
         group.add_argument(f"--{name}", dest="what", action="store_const", const=name, help=text)
     group.add_argument(
         "--schema", dest="what", action="store_const", const="schema",
@@ -31,15 +41,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "one: what is derived from it")  # fmt: skip
     parser.add_argument("--march", metavar="ISA", help="with --cflags and --ldflags: as of `pyv-npu build`")
     parser.add_argument("--slot", type=int, choices=range(4), help="with --cflags: as of `pyv-npu build`")
-
-
-_BUILD = {
-    "cflags": "flags that compile firmware for this package",
-    "ldflags": "flags that link it",
-    "link-script": "the linker script",
-    "include": "the folder of headers",
-    "runtime": "sources of start-up code and driver, which every program is linked with",
-}
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
@@ -62,23 +63,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     elif args.what == "json":
         show(as_json({"schema": 1, **{block.key: dict(block.rows) for block in _blocks()}}))
     elif args.what is not None:
-        show(shlex.join(_build(args.what, args.march, args.slot or 0)))
+        show(shlex.join(_BUILD[args.what][1](args.march or gnu.MARCH, args.slot or 0)))
     else:
         show("\n\n".join(lines_of(block.heading, block.rows) for block in _blocks()))
     return OK
-
-
-def _build(topic: str, march: str | None, slot: int) -> Sequence[str]:
-    """Return the flags or paths of a topic for a build system."""
-    march = march or gnu.MARCH
-    answers: dict[str, Callable[[], Sequence[str]]] = {
-        "cflags": lambda: gnu.compile_flags(march, slot),
-        "ldflags": lambda: gnu.link_flags(march),
-        "link-script": lambda: [str(gnu.link_script())],
-        "include": lambda: [str(gnu.firmware_folder() / gnu.HEADERS)],
-        "runtime": lambda: [str(path) for path in gnu.runtime_sources()],
-    }
-    return answers[topic]()
 
 
 class _Block(NamedTuple):
