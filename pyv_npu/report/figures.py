@@ -1,10 +1,9 @@
 """Figures of a report from the table of spans: time series in equal bins, and the lanes of a Gantt chart."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,46 +19,27 @@ from pyv_npu.sections import Chart
 from pyv_npu.units import UnitScale, scale_of
 
 BINS = 300
+CONFLICT = "_conflict"
+"""Suffix of the series of a bank's conflicts."""
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """Time series of a run: a value for each bin [edges[i], edges[i + 1]), in core cycles."""
 
     edges: Integers
-    depth_mean: Floats
-    """Mean number of accepted commands that have not started."""
-    depth_max: Integers
-    busy: Mapping[str, Floats]
-    """"te", "ve", "dma" -> busy share of the engines, 0..1."""
-    barrier: Floats
-    """Mean number of accepted commands that wait only for a barrier."""
-    banks: Mapping[str, Floats]
-    """Bank -> busy share of its port; only banks in use."""
-    conflicts: Mapping[str, Floats]
-    """Bank -> stall cycles of engines per cycle due to conflicts; only banks with conflicts."""
-    scratchpad: Floats | None
-    """Mean occupied bytes; None if the work of commands is unknown."""
-
-    @property
-    def columns(self) -> dict[str, Iterable[float]]:
-        """Series by name, as in series.csv."""
-        table: dict[str, Iterable[float]] = {
-            "queue_depth_mean": self.depth_mean,
-            "queue_depth_max": self.depth_max,
-            **{f"{name}_busy": values for name, values in self.busy.items()},
-            "te_idle": 1 - self.busy["te"],
-            "barrier_waiting": self.barrier,
-            **self.banks,
-            **{f"{bank}_conflict": values for bank, values in self.conflicts.items()},
-        }
-        return table if self.scratchpad is None else {**table, "scratchpad_bytes": self.scratchpad}
+    columns: Mapping[str, NDArray[Any]]
+    """Series by name, as in series.csv."""
 
 
 def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = None) -> Series:
-    """Bin a run; `engines`: number of each kind ("te", "ve", "dma"); `occupancy`: of the scratchpads."""
+    """Bin a run; `engines`: number of each kind ("te", "ve", "dma"); `occupancy`: of the scratchpads, None if the work
+    of commands is unknown.
+
+    Queue depth: accepted commands that have not started. Barriers: accepted commands that wait only for a barrier.
+    Engines: busy share, 0..1. Banks in use: busy share of the port, and stall cycles of engines per cycle by conflicts.
+    """
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
@@ -67,19 +47,21 @@ def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = N
                   np.zeros(len(width), dtype=np.int64)) / (width * max(count, 1))
         for name, count in engines.items()
     }  # fmt: skip
-    works = _Works(spans.steps)
-    banks = {f"bank{unit_index(unit)}": works.spread(rows, edges) / width for unit, rows in spans.banks.items()}
-    lost = {f"bank{unit_index(unit)}": _covered_cycles(rows, edges) / width for unit, rows in spans.conflicts.items()}
-    return Series(
-        edges,
-        _covered_cycles(spans.queue, edges) / width,
-        _deepest(spans.queue, edges),
-        busy,
-        _covered_cycles(spans.barriers, edges) / width,
-        banks,
-        lost,
-        None if occupancy is None else _covered_cycles(occupancy, edges, occupancy["bytes"].astype(np.int64)) / width,
-    )
+    before = _working_cycles(spans.steps)
+    columns = {
+        "queue_depth_mean": _covered_cycles(spans.queue, edges) / width,
+        "queue_depth_max": _deepest(spans.queue, edges),
+        **{f"{name}_busy": shares for name, shares in busy.items()},
+        "te_idle": 1 - busy["te"],
+        "barrier_waiting": _covered_cycles(spans.barriers, edges) / width,
+        **{f"bank{unit_index(unit)}": _spread(rows, edges, before) / width for unit, rows in spans.banks.items()},
+        **{f"bank{unit_index(unit)}{CONFLICT}": _covered_cycles(rows, edges) / width
+           for unit, rows in spans.conflicts.items()},
+    }  # fmt: skip
+    if occupancy is not None:
+        size = occupancy["bytes"].astype(np.int64)
+        columns["scratchpad_bytes"] = _covered_cycles(occupancy, edges, size) / width
+    return Series(edges, columns)
 
 
 def _covered_cycles(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
@@ -88,27 +70,22 @@ def _covered_cycles(rows: Table, edges: Integers, weight: Integers | None = None
     return np.diff(_elapsed_at(rows["start"], weight, edges) - _elapsed_at(rows["end"], weight, edges))
 
 
-class _Works:
-    """Time in which at least one engine is busy."""
+def _working_cycles(work: Table) -> Callable[[Integers], Integers]:
+    """Return a function of moments: the cycles before each in which at least one engine works."""
+    order = np.argsort(work["start"], kind="stable")
+    start, latest_end = work["start"][order], np.maximum.accumulate(work["end"][order])
+    opens = np.ones(len(start), np.bool_)
+    opens[1:] = start[1:] > latest_end[:-1]
+    begins, ends = start[opens], latest_end[np.append(opens[1:], True)[: len(latest_end)]]
+    weight = np.ones(len(begins), dtype=np.int64)
+    return lambda moments: _elapsed_at(begins, weight, moments) - _elapsed_at(ends, weight, moments)
 
-    def __init__(self, work: Table) -> None:
-        order = np.argsort(work["start"], kind="stable")
-        start, latest_end = work["start"][order], np.maximum.accumulate(work["end"][order])
-        opens = np.ones(len(start), np.bool_)
-        opens[1:] = start[1:] > latest_end[:-1]
-        self._start = start[opens]
-        self._end = latest_end[np.append(opens[1:], True)[: len(latest_end)]]
 
-    def before(self, moments: Integers) -> Integers:
-        """Return the busy cycles before each of `moments`."""
-        weight = np.ones(len(self._start), dtype=np.int64)
-        return _elapsed_at(self._start, weight, moments) - _elapsed_at(self._end, weight, moments)
-
-    def spread(self, rows: Table, edges: Integers) -> Floats:
-        """Return the bytes of rows in each bin, distributed evenly over the busy time of each row."""
-        start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
-        weight = rows["bytes"] / np.maximum(end - start, 1)
-        return np.diff(_elapsed_at(start, weight, edges) - _elapsed_at(end, weight, edges))
+def _spread(rows: Table, edges: Integers, before: Callable[[Integers], Integers]) -> Floats:
+    """Return the bytes of rows in each bin, distributed evenly over the time of each row in which engines work."""
+    start, end, edges = (before(moments) for moments in (rows["start"], rows["end"], edges))
+    weight = rows["bytes"] / np.maximum(end - start, 1)
+    return np.diff(_elapsed_at(start, weight, edges) - _elapsed_at(end, weight, edges))
 
 
 def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray[Any]:
@@ -140,10 +117,9 @@ def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["mode", "start", "end", *names])
         for mode, run in runs.items():
-            columns = {name: list(values) for name, values in run.columns.items()}
-            for index, (start, end) in enumerate(zip(run.edges[:-1], run.edges[1:], strict=True)):
-                values = (columns[name][index] if name in columns else "" for name in names)
-                rows.writerow([mode, start, end, *(f"{value:.6g}" if value != "" else "" for value in values)])
+            blank = [""] * (len(run.edges) - 1)
+            texts = [[f"{value:.6g}" for value in run.columns.get(name, ())] or blank for name in names]
+            rows.writerows(zip([mode] * len(blank), run.edges[:-1], run.edges[1:], *texts, strict=True))
 
 
 # -- Gantt ---------------------------------------------------------------------------------------------------------
@@ -214,14 +190,14 @@ def gantt_chart(
 
 def _tracks(run: Series) -> list[dict[str, Any]]:
     """Return tracks of binned values, for page/gantt.js, without tracks that are always zero."""
-    tracks = [
-        _track("barrier wait", "commands", run.barrier, 1 / 64),
-        *(_track(name, "%", values, 1 / 255, heat=True, most=1) for name, values in run.banks.items()),
-        *(_track(f"{name} conflict", "%", values, 1 / 255, heat=True, conflict=True, most=1)
-          for name, values in run.conflicts.items()),
-    ]  # fmt: skip
-    if run.scratchpad is not None:
-        tracks.insert(0, _track("scratchpad", "KiB", run.scratchpad / 1024, 1 / 16))
+    columns = run.columns
+    tracks = [_track("barrier wait", "commands", columns["barrier_waiting"], 1 / 64)]
+    if "scratchpad_bytes" in columns:
+        tracks.insert(0, _track("scratchpad", "KiB", columns["scratchpad_bytes"] / 1024, 1 / 16))
+    for name, values in columns.items():
+        if name.startswith("bank"):
+            conflict: dict[str, Any] = {"conflict": True} if name.endswith(CONFLICT) else {}
+            tracks.append(_track(name.replace("_", " "), "%", values, 1 / 255, heat=True, **conflict, most=1))
     return [track for track in tracks if track["any"]]
 
 
