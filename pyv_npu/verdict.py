@@ -4,13 +4,15 @@ The input are the run objects of docs/results.md, "JSON". Times are core cycles.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pyv_npu.config import Config
-from pyv_npu.observe.analysis.metrics import roofline
-from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.result import Run, Runs, headline, stage_of
 from pyv_npu.sections import Tile
 from pyv_npu.units import duration, number, quantity
+
+if TYPE_CHECKING:
+    from pyv_npu.observe.analysis.model import Analysis
 
 SAME = 0.005
 """Relative difference up to which modes are called equal; our choice."""
@@ -154,7 +156,7 @@ STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt"
 
 
 def key_figures(
-    runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
+    runs: Runs, configs: Mapping[str, Config], analyses: "Mapping[str, Analysis]", comparison: Run | None = None
 ) -> list[Tile]:
     """Return at most four key figures of a comparison, a decoder, a model or firmware."""
     mode, run = next(iter(runs.items()))
@@ -207,7 +209,9 @@ def _decoder_figures(mode: str, run: Run) -> Iterator[Tile]:
     yield Tile(f"{mode}.bound", BOUNDS.get(name, name), text)
 
 
-def _model_figures(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[Tile]:
+def _model_figures(mode: str, run: Run, analysis: "Analysis", config: Config) -> Iterator[Tile]:
+    from pyv_npu.observe.analysis.metrics import roofline  # imports the compiler, which firmware does not need
+
     hertz, makespan = config.npu.clock_hz, max(analysis.explanation.makespan, 1)
     text = f"of {run['cycles']:,} cycles, {duration(makespan, hertz)} of them to the last completion on the NPU"
     yield Tile(f"{mode}.time", duration(run["cycles"], hertz), text)

@@ -1,7 +1,7 @@
 """Totals of runs: counters, cycles by phase, ratios of a comparison, energy and external engines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyv_npu.config import Config
 from pyv_npu.result import SAME_RESULTS, Run, Runs, agrees, checks, submission_of
@@ -26,34 +26,29 @@ PARTS = {"units_pj": "unit", "roles_pj": "role", "area_mm2": "area", "layers_pj"
 """Key of the object `energy` of a run -> group of rows."""
 
 
-class _Total(NamedTuple):
-    """Row of the table of totals."""
-
-    name: str
-    values: Sequence[Value]
-
-
 def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
     """Return a column for each run, without figures that no run has and without those of an unused NPU."""
-    active = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
-    rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
-    for name, key in (("run (core cycles)", "cycles"), ("instructions", "instret")):
-        rows.append(_Total(name, [run[key] for run in runs.values()]))
-    rows.append(_Total("instructions per cycle",
-                       [None if run["instret"] is None else run["instret"] / run["cycles"] if run["cycles"] else None
-                        for run in runs.values()]))  # fmt: skip
-    for name, key in COUNTERS if active else COUNTERS[:1]:
-        rows.append(_Total(name, [(run["npu"] or {}).get(key) for run in runs.values()]))
-    l2 = [(run["npu"] or {}).get("l2") or {} for run in runs.values()]
-    for name, key in L2 if any(l2) else ():
-        rows.append(_Total(name, [l2_counters.get(key) for l2_counters in l2]))
-    for key, name in BUSY.items() if active else ():
-        rows.append(_Total(f"{name} (%)", [_busy(run, key) for run in runs.values()]))
-    if any(check["ok"] is not None for run in runs.values() for check in checks(run)):
-        rows.append(_Total("outputs as the reference", ["yes" if agrees(run) else "NO" for run in runs.values()]))
-    saved = [(submission_of(run) or {}).get("saved_per_command") for run in runs.values()]
-    rows.append(_Total("cycles saved per submission by generated code", saved))
-    cells = [[row.name, *row.values] for row in rows if any(value is not None for value in row.values)]
+    all_runs = runs.values()
+    npus = [run["npu"] or {} for run in all_runs]
+    l2 = [npu.get("l2") or {} for npu in npus]
+    active = any(npu.get("submitted") or npu.get("completed") for npu in npus)
+    compared = any(check["ok"] is not None for run in all_runs for check in checks(run))
+    rows: dict[str, list[Value]] = {
+        "stopped": [None if run["core"] is None else _stop(run) for run in all_runs],
+        "run (core cycles)": [run["cycles"] for run in all_runs],
+        "instructions": [run["instret"] for run in all_runs],
+        "instructions per cycle": [
+            None if run["instret"] is None or not run["cycles"] else run["instret"] / run["cycles"] for run in all_runs
+        ],
+        **{name: [npu.get(key) for npu in npus] for name, key in (COUNTERS if active else COUNTERS[:1])},
+        **{name: [counters.get(key) for counters in l2] for name, key in L2},
+        **{f"{name} (%)": [_busy(run, key) for run in all_runs] for key, name in BUSY.items() if active},
+        "outputs as the reference": [("yes" if agrees(run) else "NO") if compared else None for run in all_runs],
+        "cycles saved per submission by generated code": [
+            (submission_of(run) or {}).get("saved_per_command") for run in all_runs
+        ],
+    }
+    cells = [[name, *values] for name, values in rows.items() if any(value is not None for value in values)]
     parts: list[Part] = [Table(["", *runs], cells, figures="{head}.{0}")]
     if comparison is not None:
         parts.append(Facts([*_ratios(comparison["ratio"], comparison.get("phases")),
@@ -131,7 +126,7 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
     parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
     if not any(parts.values()):
         return []
-    from pyv_npu.verdict import sentences
+    from pyv_npu.verdict import sentences  # firmware that submits nothing has no verdict
 
     def part(name: str) -> dict[str, int | None]:
         return {mode: None if values is None else values[name] for mode, values in parts.items()}
