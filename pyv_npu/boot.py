@@ -16,7 +16,7 @@ from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import complete, extensions_of, xlen_of
-from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input
+from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input, write_bytes
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.serial import KEY, parse
@@ -131,7 +131,6 @@ def model_file(program: str) -> "Path":
 
     if not is_example(program):
         return Path(program)
-    import tempfile
     from hashlib import sha256
     from importlib import metadata
 
@@ -152,10 +151,7 @@ def model_file(program: str) -> "Path":
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         data = (examples.EXAMPLES | examples.DECODERS)[program]().SerializeToString()
-        number, draft = tempfile.mkstemp(dir=path.parent)
-        with open(number, "wb") as file:
-            file.write(data)
-        Path(draft).replace(path)
+        write_bytes(path, data)
     return path
 
 

@@ -36,19 +36,21 @@ class Bench:
         self.last: Platform | None = None
 
     def load(
-        self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
-        instructions: Sequence[Any] = (), **configuration: Any,
+        self, program: "str | Path | Program", args: Mapping[str, int] | None = None, *,
+        devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any,
     ) -> "Platform":  # fmt: skip
-        """Return a platform with `program` loaded: a name that `pyv-npu info` lists, or a path.
+        """Return a platform with `program` loaded: a name that `pyv-npu info` lists, a path, or one of `assemble`.
 
         `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). The errors of `Platform`
         and `Platform.load`.
         """
+        from pathlib import Path
+
         from pyv_npu.boot import find_program
         from pyv_npu.platform import Platform
 
         self.last = Platform(_config(**configuration), devices=devices, instructions=instructions)
-        self.last.load(find_program(str(program)), args)
+        self.last.load(find_program(str(program)) if isinstance(program, str | Path) else program, args)
         return self.last
 
     def run(
@@ -78,12 +80,8 @@ class Bench:
         self, text: str, *, devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any
     ) -> "Platform":
         """Load assembly text, like `load`."""
-        from pyv_npu.platform import Platform
-
         program = self.assemble(text, instructions=instructions, **configuration)
-        self.last = Platform(_config(**configuration), devices=devices, instructions=instructions)
-        self.last.load(program)
-        return self.last
+        return self.load(program, devices=devices, instructions=instructions, **configuration)
 
     def error_lines(self) -> list[str]:
         """Return the error tickets of the last platform, a line each; [] without a platform."""

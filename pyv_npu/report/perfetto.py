@@ -6,7 +6,7 @@ done, handler. The encoding is a subset of Perfetto's TracePacket (protos/perfet
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,6 +56,12 @@ class TrackEvent(NamedTuple):
 # -- the encoding ------------------------------------------------------------------------------------------------
 
 
+Fields = Mapping[int, Any]
+"""Message: field number -> integer, text, or message."""
+FLOWS = (47, 48)
+"""TrackEvent.flow_ids and terminating_flow_ids, whose integers have 64 bits instead of a variable length."""
+
+
 def _varint(value: int) -> bytes:
     value &= (1 << 64) - 1
     out = bytearray()
@@ -66,47 +72,40 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+def _encode(fields: Fields) -> bytes:
+    """Encode a message."""
+    out = bytearray()
+    for number, value in fields.items():
+        if number in FLOWS:
+            out += _varint(number << 3 | 1) + struct.pack("<Q", value)
+        elif isinstance(value, int):
+            out += _varint(number << 3) + _varint(value)
+        else:
+            data = value.encode() if isinstance(value, str) else _encode(value)
+            out += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return bytes(out)
 
 
-def _fixed64(field: int, value: int) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<Q", value)
-
-
-def _bytes(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
-
-
-def _text(field: int, text: str) -> bytes:
-    return _bytes(field, text.encode())
-
-
-def _packet(*fields: bytes) -> bytes:
-    """Return an element of Trace.packet, with trusted_packet_sequence_id."""
-    return _bytes(1, b"".join(fields) + _number(10, SEQUENCE))
-
-
-def _process() -> bytes:
-    name = _number(1, 1) + _text(6, "PyV-NPU, 1 ns = 1 core cycle")
-    return _packet(_bytes(60, _number(1, PROCESS) + _bytes(3, name) + _number(11, 3)))
+def _packet(fields: Fields) -> bytes:
+    """Encode an element of Trace.packet, with trusted_packet_sequence_id."""
+    return _encode({1: {**fields, 10: SEQUENCE}})
 
 
 def _track(uuid: int, name: str, unit: str | None) -> bytes:
-    """Return a track of the process, ordered by uuid; with `unit` it is a counter."""
-    counter = b"" if unit is None else _bytes(8, _text(6, unit))
-    return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + _number(5, PROCESS) + counter + _number(12, uuid)))
+    """Encode a track of the process, ordered by uuid; with `unit` it is a counter."""
+    counter = {} if unit is None else {8: {6: unit}}
+    return _packet({60: {1: uuid, 2: name, 5: PROCESS, **counter, 12: uuid}})
 
 
 def _event(event: TrackEvent) -> bytes:
-    body = _number(9, event.type) + _number(11, event.track)
+    body: dict[int, int | str] = {9: event.type, 11: event.track}
     if event.name:
-        body += _text(23, event.name)
+        body[23] = event.name
     if event.type is TrackEventType.COUNTER:
-        body += _number(30, event.value)
+        body[30] = event.value
     if event.flow:
-        body += _fixed64(48 if event.last else 47, event.flow)
-    return _packet(_number(8, event.cycle), _bytes(11, body))
+        body[FLOWS[event.last]] = event.flow
+    return _packet({8: event.cycle, 11: body})
 
 
 # -- tracks ------------------------------------------------------------------------------------------------------
@@ -159,7 +158,7 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
                    for cycle, pages in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
-        file.write(_process())
+        file.write(_packet({60: {1: PROCESS, 3: {1: 1, 6: "PyV-NPU, 1 ns = 1 core cycle"}, 11: 3}}))
         file.writelines(tracks.packets())
         file.writelines(map(_event, events))
 

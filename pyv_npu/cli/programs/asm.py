@@ -13,6 +13,7 @@ from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.plugins import parts
 from toolchain.assembler.program import Assembled, assemble
+from toolchain.assembler.second_opinion import SecondOpinion
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +72,6 @@ def listing(program: Assembled, isa: Isa) -> Iterator[str]:
 
 def _check(program: Assembled, isa: Isa) -> None:
     """Compare the program with the output of riscv-assembler; raise PyvNpuError if the words differ."""
-    from toolchain.assembler.second_opinion import SecondOpinion
-
     opinion = SecondOpinion()
     opinions = [(word, opinion.word(isa.decode(word.word))) for word in program.code]
     encodings = [(word, encoding) for word, encoding in opinions if encoding is not None]

@@ -6,7 +6,9 @@ from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
+from pyv_npu.studies.layer_mapping import layer_mapping, overview
 from pyv_npu.text import as_json
+from pyv_npu.workloads.model_file import compile_for
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +22,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.layer_mapping import layer_mapping, overview
-    from pyv_npu.workloads.model_file import compile_for
-
     if not (args.program.endswith(MODEL_SUFFIXES) or is_example(args.program)):
         raise UsageError(
             f"{args.program}: explain takes {', '.join(MODEL_SUFFIXES)} files and the example models of `pyv-npu info`"

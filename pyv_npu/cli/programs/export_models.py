@@ -5,6 +5,7 @@ import argparse
 from pyv_native.files import write_bytes
 from pyv_npu.cli.shared.output import OK, Call, new_folder, show
 from pyv_npu.errors import UsageError, did_you_mean
+from toolchain.examples import DECODERS, EXAMPLES
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +16,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from toolchain.examples import DECODERS, EXAMPLES
-
     models = EXAMPLES | DECODERS
     for name in args.names:
         if name not in models:

@@ -10,7 +10,11 @@ from pyv_npu.cli.shared.output import OK, Call, make_folder, show, write_errors
 from pyv_npu.config import load
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, as_text
+from pyv_npu.studies.perplexity import chart, check_tokens, methods_of, read_tokens, scores, table
 from pyv_npu.text import as_json
+from pyv_npu.workloads.built_in import DRAM_BYTES
+from pyv_npu.workloads.kv_figures import csv_of
+from toolchain.decoders.decoder import load_decoder
 
 DEFAULT = "fp16,uniform8,uniform4,oaken,kivi,kvquant,qserve"
 COUNT = 512
@@ -29,11 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.perplexity import chart, check_tokens, methods_of, read_tokens, scores, table
-    from pyv_npu.workloads.built_in import DRAM_BYTES
-    from pyv_npu.workloads.kv_figures import csv_of
-    from toolchain.decoders.decoder import load_decoder
-
     names, tokens = methods_of(args.kv), read_tokens(args.tokens)
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)

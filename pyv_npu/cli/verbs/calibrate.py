@@ -5,6 +5,7 @@ import json
 
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call, show
 from pyv_npu.sections import Facts, Note, Section, Table, as_text
+from pyv_npu.studies.calibration import calibrate
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,8 +14,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.calibration import calibrate
-
     measurement = calibrate(args.preset)
     if args.json:
         rows = [dict(row._asdict()) for row in measurement.rows]

@@ -12,6 +12,8 @@ from pyv_npu.errors import UsageError
 from pyv_npu.faults.plan import read_plan
 from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.sections import as_text
+from pyv_npu.studies import campaign, fault_outcomes
+from pyv_npu.studies.campaign_page import PAGE, CampaignFolder, outcome_sections
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -49,9 +51,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies import campaign, fault_outcomes
-    from pyv_npu.studies.campaign_page import PAGE, CampaignFolder, outcome_sections
-
     effective = options.effective(args)
     if args.print_config:
         return options.print_config(effective)

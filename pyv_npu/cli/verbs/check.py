@@ -5,8 +5,12 @@ import argparse
 from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import BAD_INPUT, OK, Call, show
+from pyv_npu.config.shape_file import is_shape, shape_of
 from pyv_npu.errors import UsageError
 from pyv_npu.text import as_json, lines_of
+from pyv_npu.workloads.built_in import BuiltIn, PhaseRequest
+from pyv_npu.workloads.model_file import inspect
+from toolchain.decoders.config_facts import derive_figures
 
 NAME = "check"
 
@@ -19,9 +23,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.config.shape_file import is_shape
-    from pyv_npu.workloads.model_file import inspect
-
     if is_shape(args.program):
         return _check_shape(args)
     if not (args.program.endswith(MODEL_SUFFIXES) or is_example(args.program)):
@@ -35,10 +36,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def _check_shape(args: argparse.Namespace) -> int:
     """Show parameters and bytes of a built-in decoder, and check that one request fits into the DRAM."""
-    from pyv_npu.config.shape_file import shape_of
-    from pyv_npu.workloads.built_in import BuiltIn, PhaseRequest
-    from toolchain.decoders.config_facts import derive_figures
-
     values = derive_figures(shape_of(args.program))
     config = options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
     BuiltIn(PhaseRequest(args.program, layers=1)).prepare(config)

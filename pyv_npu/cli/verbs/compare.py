@@ -11,6 +11,9 @@ from pyv_npu.cli.shared.progress import bar
 from pyv_npu.errors import UsageError
 from pyv_npu.run_sections import comparison_sections
 from pyv_npu.sections import as_text
+from pyv_npu.studies import phases
+from pyv_npu.studies.break_even import AUTOMATIC, run_sweep
+from pyv_npu.studies.break_even import charts as sweep_charts
 from pyv_npu.studies.placement import run_placement
 from pyv_npu.workloads.firmware import LoadedFirmware, check_core
 from pyv_npu.workloads.workload import Interrupted, Session, compare
@@ -60,7 +63,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     workload.check(config)
     check_core(config)
     session.check_traces(shown)
-    sweeps = _sweeps(run_args, shown, config.run.program)
+    sweeps = [] if shown.report is None or run_args.no_sweeps else list(AUTOMATIC.get(config.run.program, ()))
     call.begin_report(shown.report, NAME, effective, workload.files)
     call.progress.say(f"preparing {config.run.program}")
     prepared = workload.prepare(config)
@@ -82,7 +85,9 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
     comparison = replace(comparison, sweeps=swept)
     if program is not None and comparison.same_results is not None and complete:
-        comparison = replace(comparison, placement=_placement(call, config, program, comparison))
+        call.progress.say("both modes at equal distances")
+        placed = _run_study(call, "equal distances", lambda: run_placement(config, program, comparison))
+        comparison = replace(comparison, placement=placed)
         if run_args.phases != 0:
             comparison = replace(comparison, phases=_phases(call, config, program, comparison, run_args.phases))
     text = as_text(comparison_sections(comparison, config))
@@ -124,27 +129,17 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
     return code
 
 
-def _placement(
-    call: Call, config: "Config", program: "Program", comparison: "Comparison"
-) -> "Mapping[str, Any] | None":
-    """Return the comparison at equal distances; None if it is not meaningful or was interrupted."""
-    call.progress.say("both modes at equal distances")
-    return _run_study(call, "equal distances", lambda: run_placement(config, program, comparison))
-
-
 def _phases(
     call: Call, config: "Config", program: "Program", comparison: "Comparison", count: int | None
 ) -> "Mapping[str, Any] | None":
     """Return the spread of the ratios over phases; None if there are no phases or the study was interrupted."""
-    from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
-
-    explicit, count = count is not None, DEFAULT if count is None else count
-    if not arguments(program, config, count):
+    explicit, count = count is not None, phases.DEFAULT if count is None else count
+    if not phases.arguments(program, config, count):
         if count and explicit:
             diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
         return None
     call.progress.say(f"{count} more phases in both modes")
-    return _run_study(call, "phases", lambda: run_phases(config, program, comparison.ratio, count))
+    return _run_study(call, "phases", lambda: phases.run_phases(config, program, comparison.ratio, count))
 
 
 def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]") -> "Mapping[str, Any] | None":
@@ -158,19 +153,10 @@ def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | N
         return None
 
 
-def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
-    """Return the automatic sweeps of a report on this program."""
-    from pyv_npu.studies.break_even import AUTOMATIC
-
-    return list(AUTOMATIC.get(program, ())) if shown.report is not None and not run_args.no_sweeps else []
-
-
 def _swept(
     call: Call, config: "Config", prepared: "PreparedWorkload[Any]", sweeps: "list[Sweep]"
 ) -> tuple[list[dict[str, Any]], "list[Part]", bool]:
     """Run the sweeps; return the completed ones, their charts, and True if all are complete."""
-    from pyv_npu.studies.break_even import charts, run_sweep
-
     results: list[dict[str, Any]] = []
     parts: list[Part] = []
     for index, sweep in enumerate(sweeps):
@@ -179,5 +165,5 @@ def _swept(
             results.append(run_sweep(config, prepared.program(), sweep))
         except KeyboardInterrupt:
             return results, parts, False
-        parts += charts(results[-1])
+        parts += sweep_charts(results[-1])
     return results, parts, True

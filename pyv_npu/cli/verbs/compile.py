@@ -10,6 +10,10 @@ from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
 from pyv_npu.report.run_folder import fingerprints
+from pyv_npu.studies.pass_effects import effects, render_effects
+from pyv_npu.workloads.compiled import write_folder
+from pyv_npu.workloads.decoder import ReadyDecoder
+from pyv_npu.workloads.model import CompiledModel
 
 NAME = "compile"
 STAGES = ("npu-mlir", "isa-mlir", "llvm", "asm", "elf")
@@ -29,11 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.pass_effects import effects, render_effects
-    from pyv_npu.workloads.compiled import write_folder
-    from pyv_npu.workloads.decoder import ReadyDecoder
-    from pyv_npu.workloads.model import CompiledModel
-
     config = options.effective(args).config
     workload = work.workload(args, config, work.COMPILED, NAME)
     if args.explain_passes and args.generate is not None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.studies import diff
+from pyv_npu.studies.diff_text import page, render
 from pyv_npu.text import as_json
 
 BEYOND = 1
@@ -24,9 +26,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies import diff
-    from pyv_npu.studies.diff_text import page, render
-
     for text in args.fail_if:
         diff.threshold(text)
     before, after = diff.load(args.before), diff.load(args.after)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_ext.pyv_adapter import loader, pinned
 from pyv_native.code_cache import OFF, VARIABLE, Usage, code_cache
+from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
 from pyv_npu.text import as_json
 from pyv_npu.versions import MISSING, dependencies, installed_version
@@ -84,8 +85,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def list_checks() -> Iterator[ToolCheck]:
     """Yield the checks, required ones first."""
-    from pyv_npu.boot import shipped_programs
-
     minimum = ".".join(map(str, PYTHON))
     version = platform.python_version() if sys.version_info >= PYTHON else ""
     yield ToolCheck("Python", version, f"Python {minimum} or later is needed", required=True)

@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.program is not None:
         if args.what not in (None, "json"):
             raise UsageError(f"--{args.what}: is about this package, not about {args.program}; drop one of them")
-        from pyv_npu.config.shape_file import shape_of
+        from pyv_npu.config.shape_file import shape_of  # here and below: build systems ask for flags at each start
         from toolchain.decoders.config_facts import derive_figures
 
         values = derive_figures(shape_of(args.program))

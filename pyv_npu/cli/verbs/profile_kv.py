@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npu_device.abi.errors import NpuDeviceError
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import model_file
@@ -78,8 +80,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
     """Return the tables of the study; `caches`: values by cache and run. Raises BadInputError if they cannot be
     encoded."""
-    import numpy as np
-
     tensors = [np.concatenate([tokens_by_channels(np.asarray(run, np.float32)) for run in cache]) for cache in caches]
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     try:

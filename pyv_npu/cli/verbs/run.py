@@ -13,7 +13,6 @@ from toolchain.errors import CapacityError
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
-    from pyv_npu.observe.instruments import Instruments
     from pyv_npu.result import Result
 
 NAME = "run"
@@ -97,7 +96,8 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
         result = fault_outcomes.run_both(prepared, config, reference_session, injected)
     if uart is not None:
         uart.finish()
-    text = _text(result, watch) if call.report is not None or not shown.json else ""
+    text = "" if call.report is None and shown.json else summary(result)
+    text += f"\n{watch.table}" if text and watch is not None and watch.table else ""
     if call.report is not None:
         from pyv_npu.report.write import write_run
 
@@ -108,12 +108,6 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     if plan is not None:
         fault_outcomes.check_faults_acted(result)
     return _exit_code(result)
-
-
-def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
-    """Return the summary of a run, with the profile if there is one."""
-    text = summary(result)
-    return f"{text}\n{watch.table}" if watch is not None and watch.table else text
 
 
 def _exit_code(result: "Result[Any]") -> int:

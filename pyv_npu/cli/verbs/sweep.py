@@ -25,6 +25,7 @@ from pyv_npu.studies.sweep.cluster import run_on_cluster
 from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
 from pyv_npu.studies.sweep.figures import costs
 from pyv_npu.studies.sweep.folder import PAGE, SweepFolder
+from pyv_npu.studies.sweep.page import page, text
 from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, Record, code, reason, run_serially
 from pyv_npu.studies.sweep.processes import run_in_processes
 from pyv_npu.studies.sweep.table import Row, Table, table
@@ -226,8 +227,6 @@ def _write(
     front: Sequence[str], links: Mapping[int, str],
 ) -> None:  # fmt: skip
     """Write the tables and the page."""
-    from pyv_npu.studies.sweep.page import page
-
     folder.write_csv(table.heads, table.cells)
     try:
         folder.write_parquet(table.heads, table.cells)
@@ -241,8 +240,6 @@ def _write(
 
 
 def _answer(args: argparse.Namespace, call: Call, points: SweepPoints, folder: "SweepFolder", table: "Table") -> int:
-    from pyv_npu.studies.sweep.page import text
-
     call.progress.done()
     tables = [path for path in folder.tables() if path.stem == "table"]
     failures = [row for row in table.rows if row["error"]]
