@@ -5,40 +5,30 @@ its index among the labels of its node, and ZipMap returns its input tensor inst
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from toolchain.onnx_domains import trees, vectors
-from toolchain.onnx_nodes.parts import Composition, Decomposition
+from toolchain.onnx_nodes.parts import Composition, Decomposition, Tensor
 
 DOMAIN = "ai.onnx.ml"
-
-
-def _floats(parts: Decomposition) -> str:
-    """Return the first input in FP32."""
-    return parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
-
-
-def _constants(parts: Decomposition, values: Any) -> str:
-    return parts.constant(np.array(values, np.float32))
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _linear(parts: Decomposition, targets: int) -> str:
+def _linear(parts: Decomposition, targets: int) -> Tensor:
     """Return rows times coefficients, plus intercepts."""
     node = parts.node
     coefficients = np.array(node.attribute("coefficients", []), np.float32)
-    x, width = _floats(parts), node.shape(0)[-1]
+    x, width = parts.input(0).float32(), node.shape(0)[-1]
     if len(node.shape(0)) == 1:
-        x = parts.reshaped(x, 1, width)
+        x = x.reshape(1, width)
     if coefficients.size != targets * width:
         node.refuse(f"{coefficients.size} coefficients: must be {targets} x {width}, one for each column of the input")
-    product = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(coefficients.reshape(targets, width).T)))
+    product = x @ np.ascontiguousarray(coefficients.reshape(targets, width).T)
     intercepts = node.attribute("intercepts", [])
-    return parts.make("Add", product, _constants(parts, intercepts)) if np.any(intercepts) else product
+    return product + np.array(intercepts, np.float32) if np.any(intercepts) else product
 
 
 def linear_regressor(parts: Decomposition) -> None:
@@ -67,43 +57,39 @@ def linear_classifier(parts: Decomposition) -> None:
 
 
 def scaler(parts: Decomposition) -> None:
-    x = _floats(parts)
-    offset, scale = (parts.node.attribute(name, []) for name in ("offset", "scale"))
-    if np.any(offset):
-        x = parts.make("Sub", x, _constants(parts, offset))
-    parts.result("Mul", x, _constants(parts, scale if len(scale) else 1))
+    x = parts.input(0).float32()
+    offset, scale = (np.array(parts.node.attribute(name, []), np.float32) for name in ("offset", "scale"))
+    if offset.any():
+        x = x - offset
+    parts.output(x * (scale if scale.size else 1))
 
 
 def normalizer(parts: Decomposition) -> None:
     """Compose Normalizer: rows divided by their maximum, L1 norm or L2 norm; a row of zeros stays zero."""
-    norm, x = parts.node.attribute("norm", "MAX"), _floats(parts)
+    norm, x = parts.node.attribute("norm", "MAX"), parts.input(0).float32()
     if norm not in ("MAX", "L1", "L2"):
         parts.node.refuse(f"attribute norm={norm}: supported are MAX, L1, L2")
-    sizes = {"MAX": lambda: x, "L1": lambda: parts.make("Abs", x), "L2": lambda: parts.make("Mul", x, x)}[norm]()
-    total = parts.make("ReduceMax" if norm == "MAX" else "ReduceSum", sizes, parts.integers(-1), keepdims=1)
+    sizes = x if norm == "MAX" else abs(x) if norm == "L1" else x * x
+    total = parts.make("ReduceMax" if norm == "MAX" else "ReduceSum", sizes, [-1], keepdims=1)
     if norm == "L2":
         total = parts.make("Sqrt", total)
-    is_zero = parts.make("Equal", total, _constants(parts, 0))
-    parts.result("Div", x, parts.make("Where", is_zero, _constants(parts, 1), total))
+    parts.output(x / total.equal(0).where(1, total))
 
 
 def features(parts: Decomposition) -> None:
     """Compose ArrayFeatureExtractor: selection of columns by index."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
-    columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
-    shape_out = [1, count] if len(shape) == 1 else [*shape[:-1], count]
-    parts.result("Reshape", columns, parts.integers(*shape_out))
+    columns = parts.make("Gather", parts.input(0), parts.input(1).reshape(count), axis=len(shape) - 1)
+    parts.output(columns.reshape(*(shape[:-1] or (1,)), count))
 
 
 def joined(parts: Decomposition) -> None:
     """Compose FeatureVectorizer: columns of all inputs, side by side."""
     matrices = []
     for index in range(len(parts.node.proto.input)):
-        name, shape = parts.input(index), parts.node.shape(index)
-        if parts.node.numpy_type(index) != np.float32:
-            name = parts.cast(name, np.float32)
-        matrices.append(parts.reshaped(name, shape[0], -1) if len(shape) != 2 else name)
+        x, shape = parts.input(index).float32(), parts.node.shape(index)
+        matrices.append(x.reshape(shape[0], -1) if len(shape) != 2 else x)
     parts.result("Identity", parts.joined(matrices, 1))
 
 
@@ -115,19 +101,17 @@ def imputer(parts: Decomposition) -> None:
     if not values:
         node.refuse(f"attribute imputed_value_{kind} is needed for an input of {node.info(0).type}")
     replaced = node.attribute("replaced_value_float" if floats else "replaced_value_int64", 0)
-    missing = parts.make("IsNaN", x) if np.isnan(replaced) else parts.make("Equal", x, parts.number(replaced))
-    parts.result("Where", missing, parts.constant(np.array(values, parts.kind)), x)
+    missing = parts.make("IsNaN", x) if np.isnan(replaced) else x.equal(replaced)
+    parts.output(missing.where(np.array(values, parts.kind), x))
 
 
 def binarizer(parts: Decomposition) -> None:
-    threshold = parts.number(parts.node.attribute("threshold", 0.0))
-    parts.result("CastLike", parts.make("Greater", parts.input(0), threshold), parts.input(0))
+    parts.result("CastLike", parts.input(0) > parts.node.attribute("threshold", 0.0), parts.input(0))
 
 
-def _keyed(parts: Decomposition, keys: Sequence[float]) -> str:
+def _keyed(parts: Decomposition, keys: Sequence[float]) -> Tensor:
     """Compare each element of the input with all keys, along a new last dimension."""
-    wide = parts.reshaped(parts.input(0), *parts.node.shape(0), 1)
-    return parts.make("Equal", wide, parts.constant(np.array(keys, parts.kind)))
+    return parts.input(0).reshape(*parts.node.shape(0), 1).equal(np.array(keys, parts.kind))
 
 
 def label_encoder(parts: Decomposition) -> None:
@@ -141,17 +125,16 @@ def label_encoder(parts: Decomposition) -> None:
     keys = attributes.get("keys_int64s") or attributes.get("keys_floats") or []
     values = attributes.get("values_int64s") or attributes.get("values_floats") or []
     default = attributes.get("default_int64", -1) if kind.kind == "i" else attributes.get("default_float", -0.0)
-    matches = parts.cast(_keyed(parts, keys), np.float32)
-    other = parts.constant(np.full((*node.shape(0), 1), 0.5, np.float32))
+    matches, other = _keyed(parts, keys).cast(np.float32), np.full((*node.shape(0), 1), 0.5, np.float32)
     place = parts.make("ArgMax", parts.make("Concat", matches, other, axis=-1), axis=-1, keepdims=0)
-    parts.result("Gather", parts.constant(np.array([*values, default], kind)), place, axis=0)
+    parts.result("Gather", np.array([*values, default], kind), place, axis=0)
 
 
 def one_hot_encoder(parts: Decomposition) -> None:
     categories = parts.node.attribute("cats_int64s")
     if not categories:
         parts.node.refuse("attribute cats_strings: supported is cats_int64s, the device has no text")
-    parts.result("Cast", _keyed(parts, categories), to=1)
+    parts.output(_keyed(parts, categories).cast(np.float32))
 
 
 def zip_map(parts: Decomposition) -> None:

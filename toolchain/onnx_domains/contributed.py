@@ -5,16 +5,13 @@ Source: onnxruntime's docs/ContribOperators.md, for semantics and names of input
 `contributed_quantized`.
 """
 
-from typing import Any
-
 import numpy as np
-from onnx import TensorProto
 
 from toolchain.onnx_domains import contributed_attention as attention
 from toolchain.onnx_domains import contributed_experts as experts
 from toolchain.onnx_domains import contributed_quantized as quantized
-from toolchain.onnx_nodes.arithmetic import swish_factors
-from toolchain.onnx_nodes.parts import Compose, Composition, Decomposition
+from toolchain.onnx_nodes.arithmetic import swish_of
+from toolchain.onnx_nodes.parts import Compose, Composition, Decomposition, Tensor
 from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
 
 DOMAIN = "com.microsoft"
@@ -23,7 +20,7 @@ DOMAIN = "com.microsoft"
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> str:
+def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> Tensor:
     """Return a transposed operand: `batch` moves its first dimension before the last, `rows` swaps its last two."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
@@ -32,16 +29,13 @@ def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> str:
     if parts.node.attribute(rows, 0):
         order = [*order[:-2], order[-1], order[-2]]
     x = parts.input(index)
-    return x if order == list(range(rank)) else parts.make("Transpose", x, perm=order)
+    return x if order == list(range(rank)) else x.transpose(*order)
 
 
 def fused_matmul(parts: Decomposition) -> None:
     a, b = _swap(parts, 0, "transBatchA", "transA"), _swap(parts, 1, "transBatchB", "transB")
     alpha = parts.node.attribute("alpha", 1.0)
-    if alpha == 1.0:
-        parts.result("MatMul", a, b)
-    else:
-        parts.result("Mul", parts.make("MatMul", a, b), parts.number(alpha))
+    parts.output(a @ b if alpha == 1.0 else a @ b * alpha)
 
 
 _ACTIVATIONS = {
@@ -50,7 +44,7 @@ _ACTIVATIONS = {
 """Activation of a fused operator -> attributes for its parameters."""
 
 
-def _activate(parts: Decomposition, x: str, numbers: list[float]) -> None:
+def _activate(parts: Decomposition, x: Tensor, numbers: list[float]) -> None:
     """Compose the result: the fused activation of `x`."""
     name = parts.node.attribute("activation", "")
     if name not in _ACTIVATIONS:
@@ -58,10 +52,9 @@ def _activate(parts: Decomposition, x: str, numbers: list[float]) -> None:
     if name == "Clip":
         if len(numbers) < 2:
             parts.node.refuse("attribute activation=Clip: activation_params must hold its two limits")
-        parts.result("Clip", x, *(parts.number(value) for value in numbers[:2]))
-        return
-    attributes: dict[str, Any] = dict(zip(_ACTIVATIONS[name], numbers, strict=False))
-    parts.result(name, x, **attributes)
+        parts.output(x.clip(*numbers[:2]))
+    else:
+        parts.output(parts.make(name, x, **dict(zip(_ACTIVATIONS[name], numbers, strict=False))))
 
 
 _NUMBERS = ("activation_alpha", "activation_beta")
@@ -69,10 +62,8 @@ _FUSED = ("activation", "activation_params", *_NUMBERS)
 
 
 def fused_convolution(parts: Decomposition) -> None:
-    node, x = parts.node, _product(parts, "Conv")
-    if node.has(3):
-        x = parts.make("Add", x, parts.input(3))
-    _activate(parts, x, [float(value) for value in node.attribute("activation_params", [])])
+    numbers = parts.node.attribute("activation_params", [])
+    _activate(parts, parts.plus(_product(parts, "Conv"), 3), [float(value) for value in numbers])
 
 
 def fused_gemm(parts: Decomposition) -> None:
@@ -80,31 +71,26 @@ def fused_gemm(parts: Decomposition) -> None:
     _activate(parts, _product(parts, "Gemm"), [float(value) for value in numbers if value is not None])
 
 
-def _product(parts: Decomposition, operator: str) -> str:
+def _product(parts: Decomposition, operator: str) -> Tensor:
     """Compose a product of the first three inputs, without the fused activation."""
     node = parts.node
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
-    return parts.make(operator, *(parts.input(index) for index in range(3) if node.has(index)), **attributes)
+    return parts.make(operator, *map(parts.optional, range(3)), **attributes)
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-def _add_bias(parts: Decomposition) -> str:
-    """Return the first input plus the second, if present."""
-    return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
-
-
 def gelu(parts: Decomposition) -> None:
-    parts.result("Gelu", _add_bias(parts))
+    parts.result("Gelu", parts.plus(parts.input(0), 1))
 
 
 def fast_gelu(parts: Decomposition) -> None:
-    parts.result("Gelu", _add_bias(parts), approximate="tanh")
+    parts.result("Gelu", parts.plus(parts.input(0), 1), approximate="tanh")
 
 
 def quick_gelu(parts: Decomposition) -> None:
-    parts.result("Mul", *swish_factors(parts, parts.input(0), parts.node.attribute("alpha", 1.702)))
+    parts.output(swish_of(parts.input(0), parts.node.attribute("alpha", 1.702)))
 
 
 # -- normalization -----------------------------------------------------------------------------------------------------
@@ -117,22 +103,18 @@ def _without(parts: Decomposition, *outputs: tuple[int, str]) -> None:
             parts.node.refuse(f"output {name} is not supported: it is one of training")
 
 
-def _skip(parts: Decomposition, bias: int) -> str:
+def _skip(parts: Decomposition, bias: int) -> Tensor:
     """Return the sum of both inputs and a bias, which is also an output."""
-    node = parts.node
-    total = parts.make("Add", parts.input(0), parts.input(1))
-    if node.has(bias):
-        total = parts.make("Add", total, parts.input(bias))
-    if node.gives(3):
+    total = parts.plus(parts.input(0) + parts.input(1), bias)
+    if parts.node.gives(3):
         parts.result("Identity", total, index=3)
     return total
 
 
 def skip_layer_norm(parts: Decomposition) -> None:
     _without(parts, (1, "mean"), (2, "inv_std_var"))
-    node, total = parts.node, _skip(parts, 4)
-    beta = [parts.input(3)] if node.has(3) else []
-    parts.result("LayerNormalization", total, parts.input(2), *beta, epsilon=node.attribute("epsilon", 1e-12))
+    total, epsilon = _skip(parts, 4), parts.node.attribute("epsilon", 1e-12)
+    parts.result("LayerNormalization", total, parts.input(2), parts.optional(3), epsilon=epsilon)
 
 
 def skip_rms_norm(parts: Decomposition) -> None:
@@ -152,13 +134,9 @@ def embed_layer_norm(parts: Decomposition) -> None:
     node = parts.node
     batch, steps = node.shape(0)
     total = parts.make("Gather", parts.input(2), parts.input(0))
-    if node.has(8):
-        positions = parts.make("Gather", parts.input(3), parts.input(8))
-    else:
-        positions = parts.make("Gather", parts.input(3), parts.integers(*range(steps)))
-    total = parts.make("Add", total, positions)
+    total = total + parts.make("Gather", parts.input(3), parts.optional(8) or [*range(steps)])
     if node.has(1) and node.has(4):
-        total = parts.make("Add", total, parts.make("Gather", parts.input(4), parts.input(1)))
+        total = total + parts.make("Gather", parts.input(4), parts.input(1))
     if node.gives(2):
         parts.result("Identity", total, index=2)
     epsilon = node.attribute("epsilon", 1e-12)
@@ -166,10 +144,10 @@ def embed_layer_norm(parts: Decomposition) -> None:
     if not node.gives(1):
         return
     if node.has(7):
-        counted = parts.make("ReduceSum", parts.cast(parts.input(7), np.float32), parts.integers(1), keepdims=0)
-        parts.result("Cast", counted, to=TensorProto.INT32, index=1)
+        counted = parts.make("ReduceSum", parts.input(7).cast(np.float32), [1], keepdims=0)
+        parts.output(counted.cast(np.int32), 1)
     else:
-        parts.result("Identity", parts.constant(np.zeros(batch, np.int32)), index=1)
+        parts.result("Identity", np.zeros(batch, np.int32), index=1)
 
 
 def distances(parts: Decomposition) -> None:
@@ -179,13 +157,9 @@ def distances(parts: Decomposition) -> None:
     if metric not in ("euclidean", "sqeuclidean"):
         node.refuse(f"attribute metric={metric}: supported are euclidean, sqeuclidean")
     (rows, width), (columns, _) = node.shape(0), node.shape(1)
-    first, second = parts.reshaped(parts.input(0), rows, 1, width), parts.reshaped(parts.input(1), 1, columns, width)
-    differences, last = parts.make("Sub", first, second), parts.integers(2)
-    squares = parts.make("Mul", differences, differences)
-    if metric == "sqeuclidean":
-        parts.result("ReduceSum", squares, last, keepdims=0)
-    else:
-        parts.result("Sqrt", parts.make("ReduceSum", squares, last, keepdims=0))
+    differences = parts.input(0).reshape(rows, 1, width) - parts.input(1).reshape(1, columns, width)
+    squares = parts.make("ReduceSum", differences * differences, [2], keepdims=0)
+    parts.output(squares if metric == "sqeuclidean" else parts.make("Sqrt", squares))
 
 
 def same_operator(operator: str) -> Compose:

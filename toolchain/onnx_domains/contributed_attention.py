@@ -3,11 +3,13 @@
 Q, K and V have shape (batch, tokens, heads x head size), caches (batch, heads, tokens, head size).
 """
 
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 
 _MASKED = -10000.0
 """Default bias on the score of a masked key."""
@@ -27,14 +29,14 @@ class BatchSizes(NamedTuple):
         return self.past + self.keys
 
 
-def _split(parts: Decomposition, x: str, axis: int, sizes: list[int]) -> list[str]:
-    return parts.several(len(sizes), "Split", x, parts.integers(*sizes), axis=axis)
+def _split(parts: Decomposition, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor]:
+    return parts.several(len(sizes), "Split", x, sizes, axis=axis)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
+def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> Tensor:
     """Return the causal mask (queries, keys): 0 for visible keys, the lowest number for keys after the query or at
     least `window` tokens before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
@@ -42,62 +44,44 @@ def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
     return parts.constant(np.where(visible, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
-def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: str) -> str:
+def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: str) -> Tensor:
     """Return the bias of a key mask on the scores: (batch, 1, 1 or queries, keys).
 
     The mask has 1 for each valid key, (batch, keys) or (batch, queries, keys), or holds the number of leading valid
     keys.
     """
     node, shape, kind = parts.node, parts.node.shape(index), parts.kind
-    filled = float(node.attribute("mask_filter_value", _MASKED))
     mask = parts.input(index)
     if shape == (sizes.batch,):
-        places = parts.constant(np.arange(sizes.total, dtype=np.int32).reshape(1, -1))
-        mask = parts.make("Less", places, parts.make("Reshape", mask, parts.integers(-1, 1)))
+        mask = parts.constant(np.arange(sizes.total, dtype=np.int32).reshape(1, -1)) < mask.reshape(-1, 1)
         shape = (sizes.batch, sizes.total)
     if shape not in ((sizes.batch, sizes.total), (sizes.batch, sizes.queries, sizes.total)):
         node.refuse(
             f"shape {list(shape)} of {input_name}: supported are (batch), (batch, keys) and (batch, queries, keys), "
             f"here ({sizes.batch}), ({sizes.batch}, {sizes.total}) and ({sizes.batch}, {sizes.queries}, {sizes.total})"
         )
-    masked = parts.make("Sub", parts.constant(np.ones((), kind)), parts.cast(mask, kind))
-    added = parts.make("Mul", masked, parts.constant(np.array(filled, kind)))
-    return parts.reshaped(added, sizes.batch, 1, 1 if len(shape) == 2 else sizes.queries, sizes.total)
-
-
-def _sum(parts: Decomposition, terms: list[str]) -> str:
-    """Sum the biases of the scores; "" for none."""
-    total = terms[0] if terms else ""
-    for term in terms[1:]:
-        total = parts.make("Add", total, term)
-    return total
+    added = (1 - mask.cast(kind)) * float(node.attribute("mask_filter_value", _MASKED))
+    return added.reshape(sizes.batch, 1, 1 if len(shape) == 2 else sizes.queries, sizes.total)
 
 
 # -- ONNX's operator ---------------------------------------------------------------------------------------------------
 
 
 def _attend(
-    parts: Decomposition, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int,
-    kv_heads: int, causal: bool = False, softcap: float = 0.0,
-) -> list[str]:  # fmt: skip
-    """Compose the result, and return the names of present keys and values if they are needed. `presents`: their output
-    indices."""
+    parts: Decomposition, operands: list[Tensor], biases: list[Tensor], past: list[Tensor], presents: list[int], *,
+    heads: int, kv_heads: int, causal: bool = False, softcap: float = 0.0,
+) -> list[Tensor]:  # fmt: skip
+    """Compose the result, and return present keys and values if they are needed. `biases`: of the scores; `presents`:
+    output indices."""
     node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
     attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads} | ({"is_causal": 1} if causal else {})
     numbers = ({"scale": scale} if scale else {}) | ({"softcap": softcap} if softcap else {})
-    inputs = [*operands, added, *past]
-    while not inputs[-1]:
-        inputs.pop()
-    outputs = parts.several(3 if past else 1, "Attention", *inputs, **attributes, **numbers)
+    bias = reduce(add, biases) if biases else None
+    outputs = parts.several(3 if past else 1, "Attention", *operands, bias, *past, **attributes, **numbers)
     parts.result("Identity", outputs[0])
     if not past and any(node.gives(index) for index in presents):
-        return [_by_head(parts, operand, kv_heads) for operand in operands[1:]]
+        return [x.reshape(0, 0, kv_heads, -1).transpose(0, 2, 1, 3) for x in operands[1:]]  # the layout of a cache
     return outputs[1:]
-
-
-def _by_head(parts: Decomposition, x: str, heads: int) -> str:
-    """Return keys or values in the layout of a cache."""
-    return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
 
 def packed(parts: Decomposition) -> None:
@@ -109,20 +93,18 @@ def packed(parts: Decomposition) -> None:
     heads, width = int(node.attribute("num_heads")), node.shape(1)[1]
     third = width // 3
     widths = [int(size) for size in node.attribute("qkv_hidden_sizes", [third, third, width - 2 * third])]
-    product = parts.make("MatMul", parts.input(0), parts.input(1))
-    if node.has(2):
-        product = parts.make("Add", product, parts.input(2))
-    past: list[str] = []
+    product = parts.plus(parts.input(0) @ parts.input(1), 2)
+    past: list[Tensor] = []
     if node.has(4):
         shape = node.shape(4)[1:]
-        past = [parts.reshaped(half, *shape) for half in _split(parts, parts.input(4), 0, [1, 1])]
+        past = [half.reshape(*shape) for half in _split(parts, parts.input(4), 0, [1, 1])]
     sizes = BatchSizes(batch, steps, steps, node.shape(4)[3] if past else 0)
-    bias, causal = _bias(parts, sizes, 3, "mask_index")
+    biases, causal = _biases(parts, sizes, 3, "mask_index")
     present = _attend(
-        parts, _split(parts, product, 2, widths), bias, past, [1], heads=heads, kv_heads=heads, causal=causal
+        parts, _split(parts, product, 2, widths), biases, past, [1], heads=heads, kv_heads=heads, causal=causal
     )
     if node.gives(1):
-        parts.result("Concat", *(parts.make("Unsqueeze", half, parts.integers(0)) for half in present), axis=0, index=1)
+        parts.result("Concat", *(parts.make("Unsqueeze", half, [0]) for half in present), axis=0, index=1)
 
 
 def multi_head(parts: Decomposition) -> None:
@@ -141,28 +123,28 @@ def multi_head(parts: Decomposition) -> None:
     keys, wide = _length_and_width(parts, 1), _length_and_width(parts, 2)[1]
     for index in (1, 2):
         if len(node.shape(index)) == 4:
-            turned = parts.make("Transpose", operands[index], perm=[0, 2, 1, 3])
-            operands[index] = parts.reshaped(turned, batch, *_length_and_width(parts, index))
+            turned = operands[index].transpose(0, 2, 1, 3)
+            operands[index] = turned.reshape(batch, *_length_and_width(parts, index))
     if node.has(3):
         biases = _split(parts, parts.input(3), 0, [width, keys[1], wide])
-        operands = [parts.make("Add", operand, bias) for operand, bias in zip(operands, biases, strict=True)]
+        operands = [operand + bias for operand, bias in zip(operands, biases, strict=True)]
     past = [parts.input(index) for index in (6, 7) if node.has(index)]
     sizes = BatchSizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
-    bias, causal = _bias(parts, sizes, 4, "key_padding_mask")
-    _presents(parts, _attend(parts, operands, bias, past, [1, 2], heads=heads, kv_heads=heads, causal=causal))
+    biases, causal = _biases(parts, sizes, 4, "key_padding_mask")
+    _presents(parts, _attend(parts, operands, biases, past, [1, 2], heads=heads, kv_heads=heads, causal=causal))
 
 
-def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -> tuple[str, bool]:
-    """Return (sum of mask, attention bias and, with a past, causal mask; whether the operator adds the causal mask
-    itself). `mask`: input index."""
-    causal, added = bool(parts.node.attribute("unidirectional", 0)), []
+def _biases(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -> tuple[list[Tensor], bool]:
+    """Return (mask, attention bias and, with a past, causal mask; whether the operator adds the causal mask itself).
+    `mask`: input index."""
+    causal, biases = bool(parts.node.attribute("unidirectional", 0)), []
     if parts.node.has(mask):
-        added.append(_padding(parts, mask, sizes, input_name))
+        biases.append(_padding(parts, mask, sizes, input_name))
     if parts.node.has(5):
-        added.append(parts.input(5))
+        biases.append(parts.input(5))
     if causal and sizes.past:
-        added.append(_causal(parts, sizes))
-    return _sum(parts, added), causal and not sizes.past
+        biases.append(_causal(parts, sizes))
+    return biases, causal and not sizes.past
 
 
 def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:
@@ -171,10 +153,10 @@ def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:
     return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
 
 
-def _presents(parts: Decomposition, present: list[str]) -> None:
-    for index, name in enumerate(present, 1):
+def _presents(parts: Decomposition, present: list[Tensor]) -> None:
+    for index, x in enumerate(present, 1):
         if parts.node.gives(index):
-            parts.result("Identity", name, index=index)
+            parts.result("Identity", x, index=index)
 
 
 def grouped(parts: Decomposition) -> None:
@@ -203,16 +185,16 @@ def grouped(parts: Decomposition) -> None:
         )
     if node.attribute("do_rotary", 0):
         operands[:2] = [
-            _rotate(parts, operand, count, steps, sizes.past, (7, 8), 9)
+            _rotate(parts, operand, count, steps, sizes.past)
             for operand, count in zip(operands, (heads, kv_heads), strict=False)
         ]
-    added = [parts.input(10)] if node.has(10) else []
+    biases = [parts.input(10)] if node.has(10) else []
     window = int(node.attribute("local_window_size", -1))
     plain = not past and window <= 0
     if not plain:
-        added.append(_causal(parts, sizes, window))
+        biases.append(_causal(parts, sizes, window))
     present = _attend(
-        parts, operands, _sum(parts, added), past, [1, 2],
+        parts, operands, biases, past, [1, 2],
         heads=heads, kv_heads=kv_heads, causal=plain, softcap=float(node.attribute("softcap", 0.0)),
     )  # fmt: skip
     _presents(parts, present)
@@ -221,18 +203,12 @@ def grouped(parts: Decomposition) -> None:
 # -- rotation ----------------------------------------------------------------------------------------------------------
 
 
-def _rotate(
-    parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
-) -> str:
+def _rotate(parts: Decomposition, x: Tensor, heads: int, steps: int, first: int) -> Tensor:
     """Apply rotary positions to queries or keys; the positions are an input or count from `first`."""
     node = parts.node
-    batch = node.shape(0)[0]
-    if node.has(positions):
-        places = parts.input(positions)
-    else:
-        places = parts.constant(np.tile(np.arange(first, first + steps, dtype=np.int64), (batch, 1)))
+    places = parts.optional(9) or np.tile(np.arange(first, first + steps, dtype=np.int64), (node.shape(0)[0], 1))
     return parts.make(
-        "RotaryEmbedding", x, parts.input(caches[0]), parts.input(caches[1]), places,
+        "RotaryEmbedding", x, parts.input(7), parts.input(8), places,
         interleaved=int(node.attribute("rotary_interleaved", 0)), num_heads=heads,
     )  # fmt: skip
 
@@ -245,14 +221,12 @@ def rotary(parts: Decomposition) -> None:
     batch, steps = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
     places = parts.input(1)
     if node.shape(1) == (1,):
-        places = parts.make("Add", places, parts.constant(np.tile(np.arange(steps, dtype=np.int64), (batch, 1))))
+        places = places + np.tile(np.arange(steps, dtype=np.int64), (batch, 1))
     rotated = int(node.attribute("rotary_embedding_dim", 0))
     attributes = {"interleaved": int(node.attribute("interleaved", 0))}
     if len(shape) == 3:
         heads = int(node.attribute("num_heads", 0))
-        if not heads:
-            heads = shape[2] // (rotated or 2 * node.shape(2)[1])
-        attributes["num_heads"] = heads
+        attributes["num_heads"] = heads or shape[2] // (rotated or 2 * node.shape(2)[1])
     if rotated:
         attributes["rotary_embedding_dim"] = rotated
     parts.result("RotaryEmbedding", parts.input(0), parts.input(2), parts.input(3), places, **attributes)

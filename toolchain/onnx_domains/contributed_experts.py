@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from toolchain.onnx_domains.contributed_quantized import unpack
-from toolchain.onnx_nodes.arithmetic import swish_factors
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.arithmetic import swish_of
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 
 ROUTING = (
     "activation_alpha", "activation_beta", "activation_type", "k", "normalize_routing_weights", "swiglu_fusion",
@@ -29,7 +29,7 @@ _INTERLEAVED = 1
 def mixture(parts: Decomposition) -> None:
     """Compose MoE."""
     _refuse_inputs(parts, 6, 7)
-    first, second = (parts.make("Transpose", parts.input(index), perm=[0, 2, 1]) for index in (2, 4))
+    first, second = (parts.input(index).transpose(0, 2, 1) for index in (2, 4))
     if parts.node.attribute("normalize_routing_weights", 0):
         weights, selection = _choose(parts, parts.input(1))
         weights = parts.make("Softmax", weights, axis=1)
@@ -47,7 +47,7 @@ def mixture_of_codes(parts: Decomposition) -> None:
     if node.has(14):
         weights = parts.make("GatherElements", parts.input(14), selection, axis=1)
         if node.attribute("normalize_routing_weights", 0):
-            weights = parts.make("Div", weights, parts.make("ReduceSum", weights, parts.integers(1)))
+            weights = weights / parts.make("ReduceSum", weights, [1])
     else:
         weights = parts.make("Softmax", weights, axis=1)
     _compose(parts, (first, 4), (second, 7), weights, selection)
@@ -57,12 +57,12 @@ def _refuse_inputs(parts: Decomposition, *indices: int) -> None:
     for index in indices:
         if parts.node.has(index):
             parts.node.refuse(
-                f"input {parts.input(index)} is not supported: export gate and up projection as one product (fc1), and "
-                "integer codes"
+                f"input {parts.input(index).name} is not supported: export gate and up projection as one product "
+                "(fc1), and integer codes"
             )
 
 
-def _numbers(parts: Decomposition, index: int, zeros: int) -> str:
+def _numbers(parts: Decomposition, index: int, zeros: int) -> Tensor:
     """Return the weights whose codes are an input and whose scales are the next: experts x rows x columns. Each
     column, or each block of its rows, has a scale, and a zero point if the input `zeros` is there."""
     node = parts.node
@@ -82,56 +82,51 @@ def _numbers(parts: Decomposition, index: int, zeros: int) -> str:
     return parts.constant(np.ascontiguousarray(numbers.swapaxes(1, 2)).astype(parts.kind))
 
 
-def _choose(parts: Decomposition, ratings: str) -> tuple[str, str]:
+def _choose(parts: Decomposition, ratings: Tensor) -> tuple[Tensor, Tensor]:
     """Return the highest ratings of each token and their experts."""
     experts, count = parts.node.shape(1)[1], parts.node.attribute("k", 1)
     if not 1 <= count <= experts:
         parts.node.refuse(f"attribute k={count}: the model has {experts} experts")
-    highest, selection = parts.several(2, "TopK", ratings, parts.integers(count))
+    highest, selection = parts.several(2, "TopK", ratings, [count])
     return highest, selection
 
 
 def _compose(
-    parts: Decomposition, first: tuple[str, int], second: tuple[str, int], weights: str, selection: str
+    parts: Decomposition, first: tuple[Tensor, int], second: tuple[Tensor, int], weights: Tensor, selection: Tensor
 ) -> None:  # fmt: skip
     """Compose the result from the two products of the experts, each (weights, input that is the bias), for any number
     of tokens. `weights`: of the experts in `selection`, both of shape (tokens, k)."""
     node = parts.node
-    x = parts.reshaped(parts.input(0), 1, -1, node.shape(0)[-1])
+    x = parts.input(0).reshape(1, -1, node.shape(0)[-1])
     x = _product(parts, _activate(parts, _product(parts, x, *first)), *second)
     experts = parts.constant(np.arange(node.shape(1)[1]).reshape(-1, 1, 1))
     zero = parts.number(0)
-    shares = parts.make("Where", parts.make("Equal", experts, selection), weights, zero)
-    shares = parts.make("ReduceSum", shares, parts.integers(2))
-    x = parts.make("Where", parts.make("Greater", shares, zero), parts.make("Mul", x, shares), zero)
-    total = parts.make("ReduceSum", x, parts.integers(0))
+    shares = parts.make("ReduceSum", experts.equal(selection).where(weights, zero), [2])
+    total = parts.make("ReduceSum", (shares > zero).where(x * shares, zero), [0])
     parts.result("Reshape", total, parts.make("Shape", parts.input(0)))
 
 
-def _product(parts: Decomposition, x: str, weights: str, bias: int) -> str:
-    x = parts.make("MatMul", x, weights)
-    if not parts.node.has(bias):
-        return x
-    return parts.make("Add", x, parts.make("Unsqueeze", parts.input(bias), parts.integers(1)))
+def _product(parts: Decomposition, x: Tensor, weights: Tensor, bias: int) -> Tensor:
+    x = x @ weights
+    return x + parts.make("Unsqueeze", parts.input(bias), [1]) if parts.node.has(bias) else x
 
 
-def _activate(parts: Decomposition, x: str) -> str:
+def _activate(parts: Decomposition, x: Tensor) -> Tensor:
     node = parts.node
     name, fusion = node.attribute("activation_type", "relu"), node.attribute("swiglu_fusion", 0)
     if name in _ACTIVATIONS:
         operator, attributes = _ACTIVATIONS[name]
         return parts.make(operator, x, **attributes)
     if name == "silu":
-        return parts.make("Mul", *swish_factors(parts, x, 1))
+        return swish_of(x, 1)
     if name != "swiglu" or fusion != _INTERLEAVED:
         node.refuse(
             f"attributes activation_type={name} and swiglu_fusion={fusion}: supported are {', '.join(_ACTIVATIONS)}, "
             f"silu, and swiglu with swiglu_fusion={_INTERLEAVED}"
         )
-    gate, up = (parts.sliced(x, 2, start, 1 << 31, 2) for start in (0, 1))
+    gate, up = (x.slice(2, start, 1 << 31, 2) for start in (0, 1))
     limit = node.attribute("swiglu_limit")
     if limit is not None:
-        gate = parts.make("Clip", gate, "", parts.number(limit))
-        up = parts.make("Clip", up, parts.number(-limit), parts.number(limit))
-    gate = parts.make("Mul", *swish_factors(parts, gate, node.attribute("activation_alpha", 1.0)))
-    return parts.make("Mul", gate, parts.make("Add", up, parts.number(node.attribute("activation_beta", 0.0))))
+        gate, up = gate.clip(None, limit), up.clip(-limit, limit)
+    gate = swish_of(gate, node.attribute("activation_alpha", 1.0))
+    return gate * (up + node.attribute("activation_beta", 0.0))

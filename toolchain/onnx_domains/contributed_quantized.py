@@ -5,26 +5,26 @@ The compiler fuses a product between the two into an integer product (`toolchain
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 
 import ml_dtypes
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import Compose, Decomposition
+from toolchain.onnx_nodes.parts import Compose, Decomposition, Tensor
 
 
-def _numbers(parts: Decomposition, index: int, **attributes: int) -> str:
+def _numbers(parts: Decomposition, index: int, **attributes: int) -> Tensor:
     """Dequantize the codes of an input; the next two inputs are their scale and zero point."""
-    zero = [parts.input(index + 2)] if parts.node.has(index + 2) else []
-    return parts.make("DequantizeLinear", parts.input(index), parts.input(index + 1), *zero, **attributes)
+    operands = parts.input(index), parts.input(index + 1), parts.optional(index + 2)
+    return parts.make("DequantizeLinear", *operands, **attributes)
 
 
-def _codes(parts: Decomposition, x: str, scale: int) -> None:
-    """Compose the result: quantize with the scale at input `scale` and the zero point at the next input."""
-    if parts.node.has(scale + 1):
-        zero = parts.input(scale + 1)
-    else:
-        zero = parts.constant(np.zeros((), parts.kind))
+def _codes(parts: Decomposition, x: Tensor, scale: int, codes: int = 0) -> None:
+    """Compose the result: quantize with the scale at input `scale` and the zero point at the next input, to the type of
+    input `codes`."""
+    zero = parts.optional(scale + 1) or np.zeros((), parts.node.numpy_type(codes))
     parts.result("QuantizeLinear", x, parts.input(scale), zero)
 
 
@@ -47,16 +47,13 @@ def binary(operator: str) -> Compose:
 
 
 def where(parts: Decomposition) -> None:
-    selected = parts.make("Where", parts.input(0), _numbers(parts, 1), _numbers(parts, 4))
-    zero = parts.input(8) if parts.node.has(8) else parts.constant(np.zeros((), parts.node.numpy_type(1)))
-    parts.result("QuantizeLinear", selected, parts.input(7), zero)
+    _codes(parts, parts.input(0).where(_numbers(parts, 1), _numbers(parts, 4)), 7, 1)
 
 
 def concat(parts: Decomposition) -> None:
     node = parts.node
     inputs = [_numbers(parts, index) for index in range(2, len(node.proto.input), 3)]
-    joined = parts.make("Concat", *inputs, axis=node.attribute("axis"))
-    parts.result("QuantizeLinear", joined, parts.input(0), parts.input(1))
+    _codes(parts, parts.make("Concat", *inputs, axis=node.attribute("axis")), 0)
 
 
 def pooled(operator: str) -> Compose:
@@ -66,10 +63,10 @@ def pooled(operator: str) -> Compose:
         attributes = {name: value for name, value in node.attributes.items() if name != "channels_last"}
         x = _numbers(parts, 0)
         if last:
-            x = parts.make("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+            x = x.transpose(0, rank - 1, *range(1, rank - 1))
         x = parts.make(operator, x, **attributes)
         if last:
-            x = parts.make("Transpose", x, perm=[0, *range(2, rank), 1])
+            x = x.transpose(0, *range(2, rank), 1)
         _codes(parts, x, 3)
 
     return compose
@@ -82,11 +79,10 @@ def softmax(parts: Decomposition) -> None:
     axis = node.axis(len(shape), -1 if opset >= 13 else 1)
     x = _numbers(parts, 0)
     if opset >= 13 or axis == len(shape) - 1:
-        result = parts.make("Softmax", x, axis=axis)
+        x = parts.make("Softmax", x, axis=axis)
     else:
-        flat = parts.make("Softmax", parts.make("Flatten", x, axis=axis), axis=1)
-        result = parts.reshaped(flat, *shape)
-    _codes(parts, result, 3)
+        x = parts.make("Softmax", parts.make("Flatten", x, axis=axis), axis=1).reshape(*shape)
+    _codes(parts, x, 3)
 
 
 def gemm(parts: Decomposition) -> None:
@@ -96,14 +92,11 @@ def gemm(parts: Decomposition) -> None:
     columns = 0 if node.attribute("transB", 0) else 1
     per_column = math.prod(node.shape(4)) > 1
     attributes = {name: node.attribute(name) for name in ("alpha", "transA", "transB") if name in node.attributes}
-    operands = [_numbers(parts, 0), _numbers(parts, 3, **({"axis": columns} if per_column else {}))]
+    operands = [_numbers(parts, 0), _numbers(parts, 3, **{"axis": columns} if per_column else {})]
     if node.has(6):
-        scale = parts.make("Mul", parts.input(1), parts.input(4))
-        if per_column:
-            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), scale))
-        else:
-            scalar = parts.make("Reshape", scale, parts.constant(np.zeros(0, np.int64)))
-            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), scalar))
+        scale = parts.input(1) * parts.input(4)
+        scale = scale if per_column else scale.reshape()
+        operands.append(parts.input(6).cast(np.float32) * scale)
     if node.has(7):
         _codes(parts, parts.make("Gemm", *operands, **attributes), 7)
     else:
@@ -113,31 +106,19 @@ def gemm(parts: Decomposition) -> None:
 # -- integer products with floating-point results ----------------------------------------------------------------------
 
 
-def _scale(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
+def _scale(parts: Decomposition, product: Tensor, scales: list[Tensor], bias: int) -> None:
     """Compose the result: integers times scales, plus a bias."""
-    x = parts.make("Cast", product, to=1)
-    for scale in scales[:-1]:
-        x = parts.make("Mul", x, scale)
-    if parts.node.has(bias):
-        parts.result("Add", parts.make("Mul", x, scales[-1]), parts.input(bias))
-    else:
-        parts.result("Mul", x, scales[-1])
+    parts.output(parts.plus(reduce(mul, scales, product.cast(np.float32)), bias))
 
 
 def dynamic_matmul(parts: Decomposition) -> None:
-    node = parts.node
     codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", parts.input(0))
-    zeros = [parts.input(3)] if node.has(3) else []
-    product = parts.make("MatMulInteger", codes, parts.input(1), zero, *zeros)
+    product = parts.make("MatMulInteger", codes, parts.input(1), zero, parts.optional(3))
     _scale(parts, product, [scale, parts.input(2)], 4)
 
 
 def integer_matmul(parts: Decomposition) -> None:
-    node = parts.node
-    zeros = [parts.input(index) if node.has(index) else "" for index in (4, 5)]
-    while zeros and not zeros[-1]:
-        zeros.pop()
-    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), *zeros)
+    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), parts.optional(4), parts.optional(5))
     _scale(parts, product, [parts.input(2), parts.input(3)], 6)
 
 
@@ -160,8 +141,8 @@ def matmul_nbits(parts: Decomposition) -> None:
     packed, scales = node.needed(1, "B"), node.needed(2, "scales")
     blocks = -(-rows // size)
     codes = unpack(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
-    weights = parts.constant(np.ascontiguousarray(codes.T).astype(_STORED[bits]))
-    by_block = parts.constant(np.ascontiguousarray(scales.reshape(columns, blocks).T))
+    weights = np.ascontiguousarray(codes.T).astype(_STORED[bits])
+    by_block = np.ascontiguousarray(scales.reshape(columns, blocks).T)
     if node.has(3):
         zeros = node.needed(3, "zero_points")
         if zeros.dtype != np.uint8:
@@ -169,36 +150,29 @@ def matmul_nbits(parts: Decomposition) -> None:
         zero = unpack(zeros.reshape(columns, -1), bits, blocks).T
     else:
         zero = np.full((blocks, columns), 1 << bits - 1)
-    numbers = parts.make(
-        "DequantizeLinear", weights, by_block, parts.constant(np.ascontiguousarray(zero).astype(_STORED[bits])),
-        axis=0, block_size=size,
-    )  # fmt: skip
+    zero = np.ascontiguousarray(zero).astype(_STORED[bits])
+    numbers = parts.make("DequantizeLinear", weights, by_block, zero, axis=0, block_size=size)
     x = parts.input(0)
     if int(node.attribute("accuracy_level", 0)) == _ROUNDED:
         x = _round(parts, x, node.shape(0), size)
-    if node.has(5):
-        parts.result("Add", parts.make("MatMul", x, numbers), parts.input(5))
-    else:
-        parts.result("MatMul", x, numbers)
+    parts.output(parts.plus(x @ numbers, 5))
 
 
 _ROUNDED = 4
 """Accuracy level with 8-bit codes of activations."""
 
 
-def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
+def _round(parts: Decomposition, x: Tensor, shape: Sequence[int], size: int) -> Tensor:
     """Round activations to 127 steps of the maximum of their block."""
     *_, width = shape
     blocks, lead = -(-width // size), [0] * (len(shape) - 1)  # for any number of tokens
     if blocks * size > width:
-        pads = parts.integers(*[0] * (2 * len(shape) - 1), blocks * size - width)
-        x = parts.make("Pad", x, pads)
-    x = parts.reshaped(x, *lead, blocks, size)
-    step = parts.make("Div", parts.make("ReduceMax", parts.make("Abs", x), parts.integers(-1)), parts.number(127))
-    step = parts.make("Where", parts.make("Equal", step, parts.number(0)), parts.number(1), step)
-    x = parts.make("Mul", parts.make("Round", parts.make("Div", x, step)), step)
-    x = parts.reshaped(x, *lead, blocks * size)
-    return parts.sliced(x, len(shape) - 1, 0, width) if blocks * size > width else x
+        x = parts.make("Pad", x, [*[0] * (2 * len(shape) - 1), blocks * size - width])
+    x = x.reshape(*lead, blocks, size)
+    step = parts.make("ReduceMax", abs(x), [-1]) / 127
+    step = step.equal(0).where(1, step)
+    x = (parts.make("Round", x / step) * step).reshape(*lead, blocks * size)
+    return x.slice(len(shape) - 1, 0, width) if blocks * size > width else x
 
 
 def gather_blocks(parts: Decomposition) -> None:
@@ -217,14 +191,13 @@ def gather_blocks(parts: Decomposition) -> None:
     zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else unpack(zeros, bits, blocks)
     lead = [0] * len(node.shape(1))  # for any number of tokens
 
-    def gather(values: Values, *split: int) -> str:
-        rows_of_tokens = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
-        return parts.reshaped(rows_of_tokens, *lead, blocks, *split)
+    def gather(values: Values, *split: int) -> Tensor:
+        rows_of_tokens = parts.make("Gather", np.ascontiguousarray(values), parts.input(1), axis=0)
+        return rows_of_tokens.reshape(*lead, blocks, *split)
 
-    numbers = parts.cast(gather(rows, size), scales.dtype)
-    moved = parts.make("Sub", numbers, gather(zero.astype(scales.dtype), 1))
-    wide_rows = parts.reshaped(parts.make("Mul", moved, gather(scales, 1)), *lead, blocks * size)
-    parts.result("Identity", wide_rows if columns == blocks * size else parts.sliced(wide_rows, len(lead), 0, columns))
+    moved = gather(rows, size).cast(scales.dtype) - gather(zero.astype(scales.dtype), 1)
+    wide_rows = (moved * gather(scales, 1)).reshape(*lead, blocks * size)
+    parts.result("Identity", wide_rows if columns == blocks * size else wide_rows.slice(len(lead), 0, columns))
 
 
 def unpack(packed: Values, bits: int, count: int) -> Values:

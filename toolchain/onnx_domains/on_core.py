@@ -15,7 +15,7 @@ from onnx import helper
 
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import CORE as DOMAIN
-from toolchain.onnx_nodes.parts import Composition, Decomposition, ValidRows
+from toolchain.onnx_nodes.parts import Composition, Decomposition, Tensor, ValidRows
 
 COUNT = ".count"
 MAX_RANK = 8
@@ -56,8 +56,8 @@ def functions(opset: int) -> list[Any]:
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 
 
-def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
-           **attributes: Any) -> None:  # fmt: skip
+def _count_rows(parts: Decomposition, operator: str, operands: Sequence[Tensor], name: str, axis: int,
+                shape: Sequence[int], **attributes: Any) -> Tensor:  # fmt: skip
     """Add the node of DOMAIN with output `name`, whose dimension `axis` holds the rows."""
     if math.prod(shape) > MAX_ROWS:
         parts.node.refuse(
@@ -65,10 +65,12 @@ def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name
         )
     count = f"{next(output for output in parts.node.proto.output if output)}{COUNT}"
     label = f"{parts.node.name}/{operator}"
+    inputs = [operand.name for operand in operands]
     node = helper.make_node(operator, inputs, [name, count], label, domain=DOMAIN, rows=shape[axis], **attributes)
     parts.nodes.append(node)
     parts.counts[name] = ValidRows(count, axis)
     parts.infos |= {name: TensorInfo("INT64", tuple(shape)), count: TensorInfo("INT64", (1,))}
+    return Tensor(parts, name, np.int64)
 
 
 def non_zero(parts: Decomposition) -> None:
@@ -87,12 +89,12 @@ def compress(parts: Decomposition) -> None:
     data, shape = parts.input(0), node.shape(0)
     axis = 0 if node.attribute("axis") is None else node.axis(len(shape))
     if node.attribute("axis") is None and len(shape) > 1:
-        data, shape = parts.reshaped(data, math.prod(shape)), (math.prod(shape),)
+        data, shape = data.reshape(math.prod(shape)), (math.prod(shape),)
     if node.shape(1)[0] > shape[axis]:
         node.refuse(f"a condition of {node.shape(1)[0]} elements for an axis of {shape[axis]}: give it as many")
-    places, rows = f"{node.proto.output[0]}/places", node.shape(1)[0]
-    _count_rows(parts, "NonZero", [parts.input(1)], places, 1, (1, rows))
-    parts.result("Gather", data, parts.reshaped(places, rows), axis=axis)
+    rows = node.shape(1)[0]
+    places = _count_rows(parts, "NonZero", [parts.input(1)], f"{node.proto.output[0]}/places", 1, (1, rows))
+    parts.result("Gather", data, places.reshape(rows), axis=axis)
 
 
 def unique(parts: Decomposition) -> None:
@@ -103,43 +105,36 @@ def unique(parts: Decomposition) -> None:
     size = math.prod(shape)
     if not 0 < size <= MAX_UNIQUE:
         node.refuse(f"{size} elements: supported are 1..{MAX_UNIQUE}: use a smaller input")
-    length = parts.integers(size)
-    values, order = parts.several(2, "TopK", parts.reshaped(parts.input(0), size), length, axis=0, largest=0)
-    new = parts.make("Equal", order, order)
+    values, order = parts.several(2, "TopK", parts.input(0).reshape(size), [size], axis=0, largest=0)
+    new = order.equal(order)
     if size > 1:
-        repeats = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
-        new = parts.joined([parts.sliced(new, 0, 0, 1), parts.make("Not", repeats)], 0)
-    places = f"{node.name}/places"
-    _count_rows(parts, "NonZero", [new], places, 1, (1, size))
-    rows = parts.reshaped(places, size)
-    group = parts.make("Sub", parts.make("CumSum", parts.cast(new, np.int64), parts.integers(0)), parts.integers(1))
+        repeats = values.slice(0, 1, size).equal(values.slice(0, 0, size - 1))
+        new = parts.joined([new.slice(0, 0, 1), parts.make("Not", repeats)], 0)
+    rows = _count_rows(parts, "NonZero", [new], f"{node.name}/places", 1, (1, size)).reshape(size)
+    group = parts.make("CumSum", new.cast(np.int64), [0]) - [1]
     if node.gives(0):
         parts.result("Gather", values, rows, axis=0)
     if node.gives(1):
         parts.result("Gather", order, rows, index=1, axis=0)
     if node.gives(2):
-        inverse = parts.several(2, "TopK", order, length, axis=0, largest=0)[1]
+        inverse = parts.several(2, "TopK", order, [size], axis=0, largest=0)[1]
         parts.result("Gather", group, inverse, index=2, axis=0)
     if node.gives(3):
-        group_ids = parts.constant(np.arange(size).reshape(-1, 1))
-        equal = parts.cast(parts.make("Equal", group_ids, group), np.float32)
-        counts = parts.cast(parts.make("ReduceSum", equal, parts.integers(1), keepdims=0), np.int64)
+        equal = parts.constant(np.arange(size).reshape(-1, 1)).equal(group).cast(np.float32)
+        counts = parts.make("ReduceSum", equal, [1], keepdims=0).cast(np.int64)
         parts.result("Gather", counts, parts.make("Gather", group, rows, axis=0), index=3, axis=0)
 
 
 def non_max_suppression(parts: Decomposition) -> None:
     node = parts.node
     (images, boxes, _), classes = node.shape(0), node.shape(1)[1]
-    limit = int(node.needed(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.has(2) else 0
+    limit = node.number(2, "max_output_boxes_per_class") if node.has(2) else 0
     count = min(limit, boxes)
     if count <= 0:
         node.refuse(f"max_output_boxes_per_class {limit}: no box is selected: give 1 or more")
     overlap = float(node.needed(3, "iou_threshold").reshape(-1)[0]) if node.has(3) else 0.0
     threshold = float(node.needed(4, "score_threshold").reshape(-1)[0]) if node.has(4) else -math.inf
-    numbers = [
-        parts.constant(np.array([count], np.int64)),
-        *(parts.constant(np.array([number], np.float32)) for number in (overlap, threshold)),
-    ]
+    numbers = map(parts.constant, ([count], np.array([overlap], np.float32), np.array([threshold], np.float32)))
     _count_rows(
         parts, "NonMaxSuppression", [parts.input(0), parts.input(1), *numbers], node.proto.output[0], 0,
         (images * classes * count, 3), center_point_box=int(node.attribute("center_point_box", 0)),

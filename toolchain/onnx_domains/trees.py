@@ -13,7 +13,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 from toolchain.onnx_nodes.view import NodeView
 
 TREES = (
@@ -143,17 +143,17 @@ class NodeTable:
         return np.where(exists, self._order[place], -1)
 
 
-def rows(parts: Decomposition) -> tuple[str, int, int]:
+def rows(parts: Decomposition) -> tuple[Tensor, int, int]:
     """Return (name, rows, columns) of the first input as FP32 rows."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
         node.refuse(f"an input of {len(shape)} dimensions: supported are rows of features")
     count, width = (1, *shape)[-2:]
-    x = parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
-    return (x if len(shape) == 2 else parts.reshaped(x, count, width)), count, width
+    x = parts.input(0).float32()
+    return (x if len(shape) == 2 else x.reshape(count, width)), count, width
 
 
-def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
+def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> Tensor:
     """Return the index of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
@@ -165,12 +165,10 @@ def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
             node.refuse(f"feature {feature}: the input has {width} columns: export the model again")
     features = forest.feature
     if forest.missing_below.any():
-        missing = parts.make("IsNaN", x)
-        low = parts.make("Where", missing, parts.constant(np.array(-math.inf, np.float32)), x)
-        x = parts.make("Concat", x, low, axis=1)
+        x = parts.make("Concat", x, parts.make("IsNaN", x).where(-math.inf, x), axis=1)
         features = features + np.where(forest.missing_below, width, 0)
         width *= 2
-    flat = parts.reshaped(x, count * width)
+    flat = x.reshape(count * width)
     tables = [parts.constant(table) for table in (features, forest.below, forest.other)]
     threshold = parts.constant(forest.threshold)
     offset = parts.constant((np.arange(count, dtype=np.int64) * width).reshape(-1, 1))
@@ -178,11 +176,9 @@ def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
     for _ in range(depth):
         place = parts.make("Gather", tables[0], nodes)
         if count > 1:
-            place = parts.make("Add", place, offset)
-        less = parts.make("Less", parts.make("Gather", flat, place), parts.make("Gather", threshold, nodes))
-        nodes = parts.make(
-            "Where", less, parts.make("Gather", tables[1], nodes), parts.make("Gather", tables[2], nodes)
-        )
+            place = place + offset
+        less = parts.make("Gather", flat, place) < parts.make("Gather", threshold, nodes)
+        nodes = less.where(parts.make("Gather", tables[1], nodes), parts.make("Gather", tables[2], nodes))
     return nodes
 
 
@@ -242,28 +238,27 @@ def _weights(node: NodeView, of: str, forest: Forest, table: NodeTable, targets:
     return result
 
 
-def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggregate: str) -> str:
+def _aggregate(parts: Decomposition, leaves: Tensor, table: Any, trees: int, aggregate: str) -> Tensor:
     """Aggregate the trees' weights for each target."""
     if aggregate not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={aggregate}: supported are {', '.join(_AGGREGATES)}")
-    contributions = parts.make("Gather", parts.constant(table), leaves)
     operator = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(aggregate, "ReduceSum")
-    result = parts.make(operator, contributions, parts.integers(1), keepdims=0)
-    return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if aggregate == "AVERAGE" else result
+    result = parts.make(operator, parts.make("Gather", table, leaves), [1], keepdims=0)
+    return result / trees if aggregate == "AVERAGE" else result
 
 
-def transform_scores(parts: Decomposition, scores: str, transform: str = "") -> str:
+def transform_scores(parts: Decomposition, scores: Tensor, transform: str = "") -> Tensor:
     """Return the scores after `transform`, by default attribute post_transform."""
     transform = transform or parts.node.attribute("post_transform", "NONE")
     if transform == "NONE":
         return scores
-    if transform in ("SOFTMAX", "LOGISTIC"):
-        return parts.make(*{"SOFTMAX": ("Softmax", scores), "LOGISTIC": ("Sigmoid", scores)}[transform])
-    return parts.node.refuse(f"attribute post_transform={transform}: supported are NONE, SOFTMAX, LOGISTIC")
+    if transform not in ("SOFTMAX", "LOGISTIC"):
+        parts.node.refuse(f"attribute post_transform={transform}: supported are NONE, SOFTMAX, LOGISTIC")
+    return parts.make("Softmax" if transform == "SOFTMAX" else "Sigmoid", scores)
 
 
-def _based(parts: Decomposition, scores: str, base: Values) -> str:
-    return parts.make("Add", scores, parts.constant(np.array(base, np.float32))) if np.any(base) else scores
+def _based(scores: Tensor, base: Values) -> Tensor:
+    return scores + base.astype(np.float32) if np.any(base) else scores
 
 
 def regressor(parts: Decomposition) -> None:
@@ -272,8 +267,7 @@ def regressor(parts: Decomposition) -> None:
     table = _weights(node, "target", forest, nodes, targets)
     aggregate = node.attribute("aggregate_function", "SUM")
     scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), aggregate)
-    result = transform_scores(parts, _based(parts, scores, _numbers(node, "base_values")))
-    parts.result("Identity", result)
+    parts.result("Identity", transform_scores(parts, _based(scores, _numbers(node, "base_values"))))
 
 
 def ensemble(parts: Decomposition) -> None:
@@ -327,12 +321,12 @@ def labels_of(node: NodeView, name: str) -> list[int]:
     return list(range(len(texts))) if texts else [int(label) for label in node.attribute(name, [])]
 
 
-def compose_labels(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
+def compose_labels(parts: Decomposition, places: Tensor, labels: Sequence[int]) -> None:
     """Compose the first output from the class index of each row."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
     else:
-        parts.result("Gather", parts.constant(np.array(labels, np.int64)), places, axis=0)
+        parts.result("Gather", np.array(labels, np.int64), places, axis=0)
 
 
 def classifier(parts: Decomposition) -> None:
@@ -346,7 +340,7 @@ def classifier(parts: Decomposition) -> None:
     if len(labels) == 2:
         _of_two_classes(parts, scores, labels, scored, positive=bool((table >= 0).all()))
         return
-    result = _based(parts, scores, base)
+    result = _based(scores, base)
     if node.gives(0):
         compose_labels(parts, parts.make("ArgMax", result, axis=1, keepdims=0), labels)
     if node.gives(1):
@@ -354,7 +348,7 @@ def classifier(parts: Decomposition) -> None:
 
 
 def _of_two_classes(
-    parts: Decomposition, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
+    parts: Decomposition, scores: Tensor, labels: Sequence[int], scored: Sequence[int], *, positive: bool
 ) -> None:  # fmt: skip
     """Compute labels and scores of two classes like onnxruntime. Exporters store only the second class's weights, as
     class 0. Without negative weights they are probabilities, otherwise the first class has the negated score. If both
@@ -366,42 +360,35 @@ def _of_two_classes(
         node.refuse(f"{len(base)} base_values of two classes: onnxruntime and the operator's definition disagree on "
                     f"them: add them to the weights of one tree")  # fmt: skip
     single_score, last = len(scored) == 1, scored[-1]
-    score = parts.sliced(scores, 1, last, last + 1)
+    score = scores.slice(1, last, last + 1)
     if last == 0:
-        score = _based(parts, score, base)
+        score = _based(score, base)
     if node.gives(0) and not single_score:
-        based = _based(parts, scores, np.append(base, 0)) if len(base) else scores
+        based = _based(scores, np.append(base, 0)) if len(base) else scores
         compose_labels(parts, parts.make("ArgMax", based, axis=1, keepdims=0), labels)
     elif node.gives(0):
-        limit = parts.constant(np.array(0.5 if positive else 0, np.float32))
-        place = parts.cast(parts.make("Greater", score, limit), np.int64)
-        compose_labels(parts, parts.reshaped(place, -1), labels)
+        compose_labels(parts, (score > (0.5 if positive else 0)).cast(np.int64).reshape(-1), labels)
     if not node.gives(1):
         return
     if last:  # the first class has its own score, 0 without weights
-        first = parts.sliced(scores, 1, 0, 1)
-        class_scores = parts.make("Concat", first if single_score else _based(parts, first, base), score, axis=1)
+        first = scores.slice(1, 0, 1)
+        class_scores = parts.make("Concat", first if single_score else _based(first, base), score, axis=1)
         parts.result("Identity", transform_scores(parts, class_scores), index=1)
         return
     if transform == "LOGISTIC":
-        other, score = parts.make("Sigmoid", parts.make("Neg", score)), parts.make("Sigmoid", score)
+        other, score = parts.make("Sigmoid", -score), parts.make("Sigmoid", score)
     else:
         transform_scores(parts, score)  # refuses an unknown transform
-        other = _opposite(parts, score, positive=positive)
+        other = 1 - score if positive else -score
     parts.result("Concat", other, score, index=1, axis=1)
 
 
-def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
-    """Return the score of the other of two classes."""
-    return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
-
-
-def compose_binary_linear(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
+def compose_binary_linear(parts: Decomposition, score: Tensor, labels: Sequence[int]) -> None:
     """Compose labels and scores of a LinearClassifier with two classes and one row of coefficients."""
-    node, zero = parts.node, parts.constant(np.array(0, np.float32))
+    node = parts.node
     if node.gives(0):
-        compose_labels(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)
+        compose_labels(parts, (score > 0).cast(np.int64).reshape(-1), labels)
     if node.gives(1):
         result = transform_scores(parts, score) if node.attribute("post_transform", "NONE") == "LOGISTIC" else score
         transform_scores(parts, score)
-        parts.result("Concat", _opposite(parts, result, positive=True), result, index=1, axis=1)
+        parts.result("Concat", 1 - result, result, index=1, axis=1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toolchain.onnx_domains import trees
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 
 MAX_DIFFERENCES = 1 << 24
 """Maximum number of differences between rows and support vectors for the RBF kernel."""
@@ -22,10 +22,6 @@ for Multi-class Classification by Pairwise Coupling", JMLR 5, 2004, algorithm 2,
 matrices of 2 to 10 classes each converged after at most 4."""
 NEARLY = 1e-7
 """Minimum distance of a pairwise probability from 0 and 1."""
-
-
-def _number(parts: Decomposition, value: Any) -> str:
-    return parts.constant(np.array(value, np.float32))
 
 
 def regressor(parts: Decomposition) -> None:
@@ -45,10 +41,9 @@ def regressor(parts: Decomposition) -> None:
         )
     if vectors.size:
         x = _kernels(parts, x, count, vectors.reshape(number, width))
-    total = parts.make("Add", parts.make("MatMul", x, parts.constant(coefficients.reshape(-1, 1))), parts.constant(rho))
+    total = x @ coefficients.reshape(-1, 1) + rho
     if node.attribute("one_class", 0):
-        positive = parts.make("Greater", total, _number(parts, 0))
-        total = parts.make("Where", positive, _number(parts, 1), _number(parts, -1))
+        total = (total > 0).where(np.float32(1), np.float32(-1))
     parts.result("Identity", total)
 
 
@@ -74,38 +69,32 @@ def classifier(parts: Decomposition) -> None:
         node.refuse(f"sizes {sizes} of support_vectors, coefficients, vectors_per_class, rho, prob_a, prob_b: must be "
                     f"{expected} for {width} columns")  # fmt: skip
     kernels = _kernels(parts, x, count, vectors.reshape(number, width))
-    table = _between(coefficients.reshape(classes - 1, number), vector_counts, pairs)
-    decided = parts.make("Add", parts.make("MatMul", kernels, parts.constant(table)), parts.constant(rho))
+    decided = kernels @ _between(coefficients.reshape(classes - 1, number), vector_counts, pairs) + rho
     if node.gives(0):
-        trees.compose_labels(
-            parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels
-        )
+        trees.compose_labels(parts, parts.make("ArgMax", _votes(decided, classes, pairs), axis=1, keepdims=0), labels)
     if not node.gives(1):
         return
     if a.size:
         parts.result("Identity", _probabilities(parts, decided, (a, b), (count, classes), pairs), index=1)
     elif classes == 2:
-        parts.result("Concat", parts.make("Neg", decided), decided, index=1, axis=1)
+        parts.result("Concat", -decided, decided, index=1, axis=1)
     else:
         parts.result("Identity", decided, index=1)
 
 
-def _linear(parts: Decomposition, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
+def _linear(parts: Decomposition, x: Tensor, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
     """Compose the class with the largest sum. Of two classes onnxruntime selects the second if the maximum is positive,
     or above 0.5 if no coefficient is negative."""
     node, classes = parts.node, len(labels)
     if not classes or coefficients.size != classes * width or not rho.size:
         node.refuse(f"{coefficients.size} coefficients and {rho.size} of rho without support vectors: must be {width} "
                     f"for each of {classes} classes, and one rho")  # fmt: skip
-    table = np.ascontiguousarray(coefficients.reshape(classes, width).T)
-    scores = parts.make("Add", parts.make("MatMul", x, parts.constant(table)), _number(parts, rho[0]))
+    scores = x @ np.ascontiguousarray(coefficients.reshape(classes, width).T) + rho[0]
     if node.gives(0):
         place = parts.make("ArgMax", scores, axis=1, keepdims=0)
         if classes == 2:
             enough = 0.5 if (coefficients >= 0).all() else 0.0
-            largest = parts.make("ReduceMax", scores, parts.integers(1), keepdims=0)
-            positive = parts.make("Greater", largest, _number(parts, enough))
-            place = parts.make("Where", positive, parts.integers(1), place)
+            place = (parts.make("ReduceMax", scores, [1], keepdims=0) > enough).where([1], place)
         trees.compose_labels(parts, place, labels)
     if node.gives(1):
         parts.result("Identity", scores, index=1)
@@ -126,15 +115,13 @@ def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]])
     return table
 
 
-def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
+def _votes(decided: Tensor, classes: int, pairs: list[tuple[int, int]]) -> Tensor:
     """Count the votes for each class: rows x classes."""
     first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
-    positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
-    return parts.make("Add", parts.make("MatMul", positive, parts.constant(first - second)),
-                      parts.constant(second.sum(0)))  # fmt: skip
+    return (decided > 0).cast(np.float32) @ (first - second) + second.sum(0)
 
 
-def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
+def _kernels(parts: Decomposition, x: Tensor, count: int, vectors: Any) -> Tensor:
     """Compute the kernel of each row with each support vector."""
     node, kernel = parts.node, parts.node.attribute("kernel_type", "LINEAR")
     gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
@@ -142,59 +129,54 @@ def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
         if count * vectors.size > MAX_DIFFERENCES:
             node.refuse(f"{count} rows and {vectors.size} numbers of support vectors: more than {MAX_DIFFERENCES} "
                         f"differences: use fewer rows")  # fmt: skip
-        differences = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
-        squares = parts.make("ReduceSum", parts.make("Mul", differences, differences), parts.integers(2), keepdims=0)
-        return parts.make("Exp", parts.make("Mul", squares, _number(parts, -gamma)))
-    result = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
+        differences = x.reshape(-1, 1, vectors.shape[1]) - vectors[None]
+        squares = parts.make("ReduceSum", differences * differences, [2], keepdims=0)
+        return parts.make("Exp", squares * -gamma)
+    result = x @ np.ascontiguousarray(vectors.T)
     if kernel == "LINEAR":
         return result
-    result = parts.make("Add", parts.make("Mul", result, _number(parts, gamma)), _number(parts, offset))
+    result = result * gamma + offset
     if kernel == "SIGMOID":
         return parts.make("Tanh", result)
     if kernel != "POLY":
         node.refuse(f"attribute kernel_type={kernel}: supported are LINEAR, POLY, RBF, SIGMOID")
-    return parts.make("Pow", result, _number(parts, degree))
+    return parts.make("Pow", result, degree)
 
 
 # -- probabilities -----------------------------------------------------------------------------------------------------
 
 
 def _probabilities(
-    parts: Decomposition, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
-) -> str:  # fmt: skip
+    parts: Decomposition, decided: Tensor, sigmoid: tuple[Any, Any], sizes: tuple[int, int],
+    pairs: list[tuple[int, int]],
+) -> Tensor:  # fmt: skip
     """Compute the probabilities of all classes from those of pairs; a converged row no longer changes."""
     count, classes = sizes
     if classes > MAX_CLASSES:
         parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
-    add, mul, constant_one = "Add", "Mul", _number(parts, 1)
-    value = parts.make(add, parts.make(mul, decided, parts.constant(sigmoid[0])), parts.constant(sigmoid[1]))
-    first = parts.make("Sub", constant_one, parts.make("Sigmoid", value))
-    first = parts.make("Clip", first, _number(parts, NEARLY), _number(parts, 1 - NEARLY))
-    second = parts.make("Sub", constant_one, first)
-    parts_of = [parts.make("Neg", parts.make(mul, first, second)), parts.make(mul, first, first),
-                parts.make(mul, second, second)]  # fmt: skip
-    q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_place(classes, pairs)))
-    rows = [parts.sliced(q, 1, at * classes, (at + 1) * classes) for at in range(classes)]
-    diagonal = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
-    matrix = parts.reshaped(q, count, classes, classes)
+    unit = parts.constant(np.float32(1))
+    first = unit - parts.make("Sigmoid", decided * sigmoid[0] + sigmoid[1])
+    first = first.clip(NEARLY, 1 - NEARLY)
+    second = unit - first
+    q = parts.joined([-(first * second), first * first, second * second], 1) @ _place(classes, pairs)
+    rows = [q.slice(1, at * classes, (at + 1) * classes) for at in range(classes)]
+    diagonal = [q.slice(1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
+    matrix = q.reshape(count, classes, classes)
     p = parts.constant(np.full((count, classes), 1 / classes, np.float32))
-    enough, open_ = _number(parts, 0.005 / classes), ""
+    enough, unfinished = parts.constant(np.float32(0.005 / classes)), None
     for _ in range(ROUNDS):
-        wide = parts.make(mul, matrix, parts.reshaped(p, count, 1, classes))
-        qp = parts.make("ReduceSum", wide, parts.integers(2), keepdims=0)
-        pqp = parts.make("ReduceSum", parts.make(mul, p, qp), parts.integers(1), keepdims=1)
-        error = parts.make("ReduceMax", parts.make("Abs", parts.make("Sub", qp, pqp)), parts.integers(1), keepdims=1)
-        far = parts.make("Sub", constant_one, parts.cast(parts.make("Less", error, enough), np.float32))
-        open_ = parts.make(mul, far, open_) if open_ else far
+        qp = parts.make("ReduceSum", matrix * p.reshape(count, 1, classes), [2], keepdims=0)
+        pqp = parts.make("ReduceSum", p * qp, [1], keepdims=1)
+        error = parts.make("ReduceMax", abs(qp - pqp), [1], keepdims=1)
+        far = unit - (error < enough).cast(np.float32)
+        unfinished = far if unfinished is None else far * unfinished
         for at in range(classes):
-            element = parts.sliced(qp, 1, at, at + 1)
-            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, element), diagonal[at]), open_)
-            grown = parts.make(add, constant_one, step)
-            unit = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
-            p = parts.make("Div", parts.make(add, p, parts.make(mul, step, unit)), grown)
-            twice = parts.make(add, parts.make(mul, step, diagonal[at]), parts.make(mul, element, _number(parts, 2)))
-            pqp = parts.make("Div", parts.make("Div", parts.make(add, pqp, parts.make(mul, step, twice)), grown), grown)
-            qp = parts.make("Div", parts.make(add, qp, parts.make(mul, step, rows[at])), grown)
+            element = qp.slice(1, at, at + 1)
+            step = (pqp - element) / diagonal[at] * unfinished
+            grown = unit + step
+            p = (p + step * np.eye(classes, dtype=np.float32)[at : at + 1]) / grown
+            pqp = (pqp + step * (step * diagonal[at] + element * 2)) / grown / grown
+            qp = (qp + step * rows[at]) / grown
     return p
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor, places_along
 from toolchain.onnx_nodes.view import NodeView
 
 
@@ -35,11 +35,11 @@ def hard_sigmoid(parts: Decomposition) -> None:
     passes fold the factor into the weights of a preceding product, and any remainder follows its sum."""
     alpha, beta = _line(parts.node)
     if beta == SIXTHS["beta"]:
-        scaled = parts.make("Mul", parts.input(0), parts.number(6 * alpha))
+        scaled = parts.input(0) * (6 * alpha)
         parts.result("HardSigmoid", scaled, alpha=SIXTHS["alpha"], beta=beta)
         return
-    line = parts.make("Add", parts.make("Mul", parts.input(0), parts.number(alpha)), parts.number(beta))
-    parts.result("Clip", line, parts.number(0), parts.number(1))
+    line = parts.input(0) * alpha + beta
+    parts.result("Clip", line, 0, 1)
 
 
 def has_factor(node: NodeView) -> bool:
@@ -47,22 +47,22 @@ def has_factor(node: NodeView) -> bool:
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
-def swish_factors(parts: Decomposition, x: str, alpha: float) -> tuple[str, str]:
-    """Return x and Sigmoid(alpha x)."""
-    return x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(alpha)))
+def swish_of(x: Tensor, alpha: float) -> Tensor:
+    """Return x Sigmoid(alpha x)."""
+    return x * x.parts.make("Sigmoid", x * alpha)
 
 
 def swish(parts: Decomposition) -> None:
-    parts.result("Mul", *swish_factors(parts, parts.input(0), parts.node.attribute("alpha", 1.0)))
+    parts.output(swish_of(parts.input(0), parts.node.attribute("alpha", 1.0)))
 
 
 def clip(parts: Decomposition) -> None:
     """Compose Clip with computed limits; the upper limit has priority."""
     x = parts.input(0)
     if parts.node.has(1):
-        x = parts.make("Max", x, parts.input(1))
+        x = x.max(parts.input(1))
     if parts.node.has(2):
-        x = parts.make("Min", x, parts.input(2))
+        x = x.min(parts.input(2))
     parts.result("Identity", x)
 
 
@@ -71,30 +71,26 @@ def sign(parts: Decomposition) -> None:
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
     if np.dtype(parts.kind).kind != "f":
-        parts.result("Sub", *(parts.cast(flag, parts.kind) for flag in (above, below)))
+        parts.result("Sub", *(flag.cast(parts.kind) for flag in (above, below)))
         return
-    lower = parts.make("Where", below, parts.number(-1), x)
-    parts.result("Where", above, parts.number(1), lower)
+    parts.result("Where", above, 1, below.where(-1, x))
 
 
 def is_nan(parts: Decomposition) -> None:
-    parts.result("Not", parts.make("Equal", parts.input(0), parts.input(0)))
+    parts.result("Not", parts.input(0).equal(parts.input(0)))
 
 
 def is_infinite(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
-    checks = [
-        parts.make("Equal", x, parts.number(value))
-        for name, value in (("detect_positive", math.inf), ("detect_negative", -math.inf))
-        if node.attribute(name, 1)
-    ]
+    signs = {"detect_positive": math.inf, "detect_negative": -math.inf}
+    checks = [x.equal(value) for name, value in signs.items() if node.attribute(name, 1)]
     if not checks:
         node.refuse("detect_negative=0 and detect_positive=0: one of them must be 1")
     parts.result("Or", checks[0], checks[-1])
 
 
 def xor(parts: Decomposition) -> None:
-    parts.result("Not", parts.make("Equal", parts.input(0), parts.input(1)))
+    parts.result("Not", parts.input(0).equal(parts.input(1)))
 
 
 def by_divisor(node: NodeView) -> bool:
@@ -108,10 +104,9 @@ def modulo(parts: Decomposition) -> None:
     if np.dtype(parts.kind).kind == "f":
         parts.node.refuse("attribute fmod=0 with floats: supported is 1")
     remainder = parts.make("Mod", a, b, fmod=1)
-    signs = (parts.make("Less", operand, zero) for operand in (remainder, b))
-    differs = parts.make("Not", parts.make("Equal", *signs))
-    wrong = parts.make("And", differs, parts.make("Not", parts.make("Equal", remainder, zero)))
-    parts.result("Where", wrong, parts.make("Add", remainder, b), remainder)
+    differs = parts.make("Not", (remainder < zero).equal(b < zero))
+    wrong = parts.make("And", differs, parts.make("Not", remainder.equal(zero)))
+    parts.result("Where", wrong, remainder + b, remainder)
 
 
 _EXPONENT = 64
@@ -127,15 +122,16 @@ def integer_power(parts: Decomposition) -> None:
     exponents = values.astype(np.int64)
     if (exponents != values).any() or exponents.min(initial=0) < 0 or exponents.max(initial=0) > _EXPONENT:
         node.refuse(f"exponents of integers must be whole numbers of 0..{_EXPONENT}; cast the base to a float")
-    power, unit, total = parts.input(0), parts.number(1), ""
+    power, unit, total = parts.input(0), parts.number(1), None
     for bit in range(max(1, int(exponents.max(initial=0)).bit_length())):
         if bit:
-            power = parts.make("Mul", power, power)
+            power = power * power
         bits = (exponents >> bit & 1).astype(np.bool_)
-        factor = power if bits.all() else parts.make("Where", parts.constant(bits), power, unit)
+        factor = power if bits.all() else parts.make("Where", bits, power, unit)
         if bit and not bits.any():
             continue
-        total = parts.make("Mul", total, factor) if total else factor
+        total = factor if total is None else total * factor
+    assert total is not None
     parts.reshaped_result(total)
 
 
@@ -152,17 +148,15 @@ def compose_integer_product(parts: Decomposition) -> None:
         node.refuse(
             f"{count} products of {node.info(0).type}: at most {_PRODUCTS}; use MatMulInteger of bytes or floats"
         )
-    a = parts.reshaped(parts.input(0), *lead_a, m, k, 1)
-    b = parts.reshaped(parts.input(1), *lead_b, 1, k, n)
-    products = parts.make("Mul", a, b)
-    parts.reshaped_result(parts.make("ReduceSum", products, parts.integers(len(lead) + 1), keepdims=0))
+    products = parts.input(0).reshape(*lead_a, m, k, 1) * parts.input(1).reshape(*lead_b, 1, k, n)
+    parts.reshaped_result(parts.make("ReduceSum", products, [len(lead) + 1], keepdims=0))
 
 
 def softplus(parts: Decomposition) -> None:
     """Compose max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
-    x, unit = parts.input(0), parts.number(1)
-    small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
-    parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, unit)))
+    x = parts.input(0)
+    small = parts.make("Exp", -abs(x))
+    parts.result("Add", parts.make("Relu", x), parts.make("Log", small + 1))
 
 
 def tangent(parts: Decomposition) -> None:
@@ -189,8 +183,7 @@ def _turn(parts: Decomposition) -> str:
 def reduce_min(parts: Decomposition) -> None:
     node, attributes, turn = parts.node, parts.node.attributes, _turn(parts)
     axes = [parts.input(1)] if node.has(1) else []
-    largest = parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes)
-    parts.result(turn, largest)
+    parts.result(turn, parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes))
 
 
 def arg_min(parts: Decomposition) -> None:
@@ -206,11 +199,11 @@ def reduce_product(parts: Decomposition) -> None:
     shape = node.shape(0)
     order = [*(axis for axis in range(len(shape)) if axis not in axes), *axes]
     size = math.prod(shape[axis] for axis in axes)
-    x = parts.reshaped(parts.make("Transpose", x, perm=order), math.prod(shape) // size, size)
+    x = x.transpose(*order).reshape(math.prod(shape) // size, size)
     while size > 1:
         half = size // 2
-        product = parts.make("Mul", parts.sliced(x, 1, 0, half), parts.sliced(x, 1, half, 2 * half))
-        x = parts.joined([product, *([parts.sliced(x, 1, size - 1, size)] if size % 2 else [])], 1)
+        product = x.slice(1, 0, half) * x.slice(1, half, 2 * half)
+        x = parts.joined([product, *([x.slice(1, size - 1, size)] if size % 2 else [])], 1)
         size = half + size % 2
     parts.reshaped_result(x)
 
@@ -219,20 +212,18 @@ def mean(parts: Decomposition) -> None:
     """Compose the elementwise mean of all inputs."""
     count = len(parts.node.proto.input)
     total = parts.make("Sum", *(parts.input(index) for index in range(count)))
-    parts.result("Mul", total, parts.number(1 / count))
+    parts.result("Mul", total, 1 / count)
 
 
 def lp_normalization(parts: Decomposition) -> None:
     """Compose LpNormalization: division by the norm along an axis; rows of zeros are unchanged."""
     node, x = parts.node, parts.input(0)
-    axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
-    along = parts.integers(axis)
-    if p == 2:
-        norm = parts.make("Sqrt", parts.make("ReduceSum", parts.make("Mul", x, x), along))
+    along = [node.axis(len(node.shape(0)), -1)]
+    if int(node.attribute("p", 2)) == 2:
+        norm = parts.make("Sqrt", parts.make("ReduceSum", x * x, along))
     else:
-        norm = parts.make("ReduceSum", parts.make("Abs", x), along)
-    is_zero = parts.make("Equal", norm, parts.number(0))
-    parts.result("Div", x, parts.make("Where", is_zero, parts.number(1), norm))
+        norm = parts.make("ReduceSum", abs(x), along)
+    parts.result("Div", x, norm.equal(0).where(1, norm))
 
 
 def log_sum_exp(parts: Decomposition) -> None:
@@ -241,18 +232,16 @@ def log_sum_exp(parts: Decomposition) -> None:
     if axes is None:
         parts.result("Identity", x)
         return
-    along = parts.integers(*axes)
-    largest = parts.make("ReduceMax", x, along)
-    finite = parts.make("Less", parts.make("Abs", largest), parts.number(math.inf))
-    largest = parts.make("Where", finite, largest, parts.number(0))
-    sums = parts.make("ReduceSum", parts.make("Exp", parts.make("Sub", x, largest)), along)
-    parts.reshaped_result(parts.make("Add", parts.make("Log", sums), largest))
+    largest = parts.make("ReduceMax", x, axes)
+    largest = (abs(largest) < math.inf).where(largest, 0)
+    sums = parts.make("ReduceSum", parts.make("Exp", x - largest), axes)
+    parts.reshaped_result(parts.make("Log", sums) + largest)
 
 
 def log_softmax(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
-    along = parts.integers(node.axis(len(node.shape(0)), -1))
-    shifted = parts.make("Sub", x, parts.make("ReduceMax", x, along))
+    along = [node.axis(len(node.shape(0)), -1)]
+    shifted = x - parts.make("ReduceMax", x, along)
     sums = parts.make("ReduceSum", parts.make("Exp", shifted), along)
     parts.result("Sub", shifted, parts.make("Log", sums))
 
@@ -262,138 +251,108 @@ def hardmax(parts: Decomposition) -> None:
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
     index = parts.make("ArgMax", parts.input(0), axis=axis)
-    places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
-    matches = parts.make("Equal", index, parts.constant(places.astype(np.int64)))
-    parts.reshaped_result(parts.cast(matches, parts.kind))
+    parts.reshaped_result(index.equal(places_along(axis, shape)).cast(parts.kind))
 
 
 def cumulative_sum(parts: Decomposition) -> None:
     """Compose CumSum by sums of 2, 4, 8, ... neighbours; a product with a triangular matrix would spread infinities."""
     shape = parts.node.shape(0)
-    axis = int(parts.node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
-    _double_sums(parts, axis, shape[axis])
-
-
-def _double_sums(parts: Decomposition, axis: int, size: int) -> None:
-    reverse = bool(parts.node.attribute("reverse", 0))
-    total, count = parts.input(0), 1
+    axis = parts.node.number(1, "axis") % max(len(shape), 1)
+    size, total, count = shape[axis], parts.input(0), 1
     if parts.node.attribute("exclusive", 0):
-        total = _move(parts, total, axis, size, 1, reverse)
+        total = _shift(total, axis, shape, 1)
     while count < size:
-        total = parts.make("Add", total, _move(parts, total, axis, size, count, reverse))
+        total = total + _shift(total, axis, shape, count)
         count *= 2
     parts.result("Identity", total)
 
 
-def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
-    """Shift elements along an axis by `by` indices, backward with `reverse`, and fill with zeros."""
-    rank, by = len(parts.node.shape(0)), min(by, size)
-    if by == size:
-        return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
-    pads = [0] * 2 * rank
-    pads[axis + (rank if reverse else 0)] = by
-    part = parts.sliced(x, axis, by, size) if reverse else parts.sliced(x, axis, 0, size - by)
-    return parts.make("Pad", part, parts.integers(*pads))
+def _shift(x: Tensor, axis: int, shape: tuple[int, ...], by: int) -> Tensor:
+    """Shift elements along an axis by `by` indices, backward with attribute reverse, and fill with zeros."""
+    size, pads, reverse = shape[axis], [0] * 2 * len(shape), x.parts.node.attribute("reverse", 0)
+    if by >= size:
+        return x.parts.make("Expand", 0, shape)
+    pads[axis + (len(shape) if reverse else 0)] = by
+    return x.parts.make("Pad", x.slice(axis, by, size) if reverse else x.slice(axis, 0, size - by), pads)
 
 
 def einsum(parts: Decomposition) -> None:
     """Compose Einsum by pairwise products. Letters in both operands and in the result become a batch of products."""
     node = parts.node
-    equation = str(node.attribute("equation")).replace(" ", "")
-    inputs, arrow, right = equation.partition("->")
+    inputs, arrow, right = str(node.attribute("equation")).replace(" ", "").partition("->")
     terms = inputs.split(",")
-    ranks = [len(node.shape(index)) for index in range(len(terms))]
-    spare_count = max(
-        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
-        default=0,
-    )
-    spare = [chr(code) for code in range(0x3B1, 0x3B1 + spare_count)]
-    for index, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
-        if "..." in term:
-            spare_rank = rank - len(term.replace("...", ""))
-            terms[index] = term.replace("...", "".join(spare[len(spare) - spare_rank :]))
-    joined = "".join(terms)
+    shapes = [node.shape(index) for index in range(len(terms))]
+    spares = [len(shape) - len(term.replace("...", "")) if "..." in term else 0
+              for term, shape in zip(terms, shapes, strict=True)]  # fmt: skip
+    spare = "".join(chr(0x3B1 + index) for index in range(max(spares)))
+    terms = [term.replace("...", spare[len(spare) - count :]) for term, count in zip(terms, spares, strict=True)]
     if not arrow:
+        joined = "".join(terms)
         right = "..." + "".join(sorted(symbol for symbol in set(joined) - set(spare) if joined.count(symbol) == 1))
-    right = right.replace("...", "".join(spare))
+    right = right.replace("...", spare)
     sizes: dict[str, int] = {}
-    for index, term in enumerate(terms):
-        for letter, size in zip(term, node.shape(index), strict=True):
+    for term, shape in zip(terms, shapes, strict=True):
+        for letter, size in zip(term, shape, strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))
-    names = [_full(parts, index, term, sizes) for index, term in enumerate(terms)]
-    for index, name in enumerate(names):
-        names[index], terms[index] = _diagonal(parts, name, terms[index], sizes)
-    total, term = names[0], terms[0]
-    for index in range(1, len(terms)):
-        later_letters = set(right).union(*terms[index + 1 :])
-        total, term = _contract(parts, (total, term), (names[index], terms[index]), later_letters, sizes)
-    total, term = _sum(parts, total, term, set(right))
+    tensors = [_full(parts, index, [sizes[letter] for letter in term]) for index, term in enumerate(terms)]
+    operands = [_diagonal(x, term, sizes) for x, term in zip(tensors, terms, strict=True)]
+    total, term = operands[0]
+    for index, operand in enumerate(operands[1:], 1):
+        later_letters = set(right).union(*(letters for _, letters in operands[index + 1 :]))
+        total, term = _contract((total, term), operand, later_letters, sizes)
+    total, term = _sum(total, term, set(right))
     if right:
         parts.result("Transpose", total, perm=[term.index(letter) for letter in right])
     else:
         parts.result("Identity", total)
 
 
-def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) -> str:
+def _full(parts: Decomposition, index: int, shape: list[int]) -> Tensor:
     """Return an operand with broadcast dimensions of size 1 expanded."""
-    shape = [sizes[letter] for letter in term]
-    if list(parts.node.shape(index)) == shape:
-        return parts.input(index)
-    return parts.make("Expand", parts.input(index), parts.integers(*shape))
+    x = parts.input(index)
+    return x if list(parts.node.shape(index)) == shape else parts.make("Expand", x, shape)
 
 
-def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
+def _diagonal(x: Tensor, term: str, sizes: dict[str, int]) -> tuple[Tensor, str]:
     """Extract the diagonal for letters that occur twice in a term: elements with equal indices in both dimensions."""
     while twice := next((letter for letter in term if term.count(letter) > 1), ""):
         first, second = term.index(twice), term.rindex(twice)
         others, size = [at for at in range(len(term)) if at not in (first, second)], sizes[twice]
-        square = parts.make("Transpose", x, perm=[*others, first, second])
-        flat = parts.reshaped(square, *(sizes[term[at]] for at in others), size * size)
-        x = parts.sliced(flat, len(others), 0, size * size, size + 1)
+        flat = x.transpose(*others, first, second).reshape(*(sizes[term[at]] for at in others), size * size)
+        x = flat.slice(len(others), 0, size * size, size + 1)
         term = "".join(term[at] for at in others) + twice
     return x, term
 
 
-def _sum(parts: Decomposition, x: str, term: str, letters: set[str]) -> tuple[str, str]:
+def _sum(x: Tensor, term: str, letters: set[str]) -> tuple[Tensor, str]:
     """Sum over the letters not in `letters`."""
     axes = [at for at, letter in enumerate(term) if letter not in letters]
     if not axes:
         return x, term
-    sums = parts.make("ReduceSum", x, parts.integers(*axes), keepdims=0)
+    sums = x.parts.make("ReduceSum", x, axes, keepdims=0)
     return sums, "".join(letter for letter in term if letter in letters)
 
 
 def _contract(
-    parts: Decomposition,
-    first: tuple[str, str],
-    second: tuple[str, str],
-    output_letters: set[str],
-    sizes: dict[str, int],
-) -> tuple[str, str]:
+    first: tuple[Tensor, str], second: tuple[Tensor, str], output_letters: set[str], sizes: dict[str, int]
+) -> tuple[Tensor, str]:
     """Contract two operands; return the product and its letters."""
-    a, left = _sum(parts, *first, output_letters | set(second[1]))
-    b, right = _sum(parts, *second, output_letters | set(left))
-    common = [letter for letter in left if letter in right]
-    batch, inner = (
-        [letter for letter in common if letter in output_letters],
-        [letter for letter in common if letter not in output_letters],
-    )
-    rows, columns = (
-        [letter for letter in left if letter not in common],
-        [letter for letter in right if letter not in common],
-    )
+    a, left = _sum(*first, output_letters | set(second[1]))
+    b, right = _sum(*second, output_letters | set(left))
+    batch = [letter for letter in left if letter in right and letter in output_letters]
+    inner = [letter for letter in left if letter in right and letter not in output_letters]
+    rows = [letter for letter in left if letter not in right]
+    columns = [letter for letter in right if letter not in left]
 
     def count(letters: list[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
 
-    a = parts.make("Transpose", a, perm=[left.index(letter) for letter in (*batch, *rows, *inner)])
-    b = parts.make("Transpose", b, perm=[right.index(letter) for letter in (*batch, *inner, *columns)])
-    product = parts.make(
-        "MatMul", parts.reshaped(a, count(batch), count(rows), count(inner)),
-        parts.reshaped(b, count(batch), count(inner), count(columns)),
-    )  # fmt: skip
+    a = a.transpose(*[left.index(letter) for letter in (*batch, *rows, *inner)])
+    b = b.transpose(*[right.index(letter) for letter in (*batch, *inner, *columns)])
+    a = a.reshape(count(batch), count(rows), count(inner))
     term = [*batch, *rows, *columns]
-    return parts.reshaped(product, *(sizes[letter] for letter in term)), "".join(term)
+    product = a @ b.reshape(count(batch), count(inner), count(columns))
+    return product.reshape(*(sizes[letter] for letter in term)), "".join(term)
 
 
 MAX_ROWS = 6
@@ -407,20 +366,20 @@ def determinant(parts: Decomposition) -> None:
     size, count = shape[-1], math.prod(shape[:-2])
     if size > MAX_ROWS:
         node.refuse(f"a determinant of {size} rows: supported are up to {MAX_ROWS}")
-    table = parts.reshaped(parts.input(0), count, size * size)
-    below: dict[tuple[int, ...], str] = {}
+    table = parts.input(0).reshape(count, size * size)
+    below: dict[tuple[int, ...], Tensor] = {}
     for row in reversed(range(size)):
-        minors: dict[tuple[int, ...], str] = {}
+        minors: dict[tuple[int, ...], Tensor] = {}
         for columns in itertools.combinations(range(size), size - row):
             terms = []
             for place, column in enumerate(columns):
                 at = row * size + column
                 others = columns[:place] + columns[place + 1 :]
-                term = parts.sliced(table, 1, at, at + 1)
-                terms.append(parts.make("Mul", term, below[others]) if others else term)
+                term = table.slice(1, at, at + 1)
+                terms.append(term * below[others] if others else term)
             minors[columns] = terms[0]
             for place, term in enumerate(terms[1:]):
-                minors[columns] = parts.make("Add" if place % 2 else "Sub", minors[columns], term)
+                minors[columns] = minors[columns] + term if place % 2 else minors[columns] - term
         below = minors
     parts.reshaped_result(below[tuple(range(size))])
 
@@ -436,8 +395,7 @@ def integer_product(parts: Decomposition) -> None:
     point for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")
     common = zeros.reshape(-1)[0]
-    column = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))
-    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), parts.input(2), parts.constant(common))
+    column = np.ones((node.shape(1)[-2], 1), zeros.dtype)
+    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), parts.input(2), common)
     sums = parts.make("MatMulInteger", parts.input(0), column, parts.input(2))
-    zero_differences = parts.constant(zeros.astype(np.int32) - np.int32(common))
-    parts.result("Sub", product, parts.make("Mul", sums, zero_differences))
+    parts.result("Sub", product, sums * (zeros.astype(np.int32) - np.int32(common)))

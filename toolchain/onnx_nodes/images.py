@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 from toolchain.onnx_nodes.view import NodeView
 
 # -- Pad ---------------------------------------------------------------------------------------------------------------
@@ -19,43 +19,28 @@ def pad(parts: Decomposition) -> None:
     rank = len(shape)
     pads = [int(size) for size in node.needed(1, "pads")]
     axes = [int(axis) % rank for axis in node.needed(3, "axes")] if node.has(3) else list(range(rank))
-    count = len(axes)
-    for index, axis in enumerate(axes):
-        before, after = pads[index], pads[count + index]
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
+    amounts = [0] * 2 * rank
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         start, end = max(0, -before), shape[axis] - max(0, -after)
         if (start, end) != (0, shape[axis]):
-            x = parts.sliced(x, axis, start, end)
-        if mode != "constant":
-            x = _repeat(parts, x, axis, end - start, max(0, before), max(0, after), mode)
-    if mode == "constant":
-        amounts = [0] * 2 * rank
-        for index, axis in enumerate(axes):
-            amounts[axis], amounts[rank + axis] = max(0, pads[index]), max(0, pads[count + index])
-        if any(amounts):
-            value = [parts.input(2)] if node.has(2) else []
-            parts.result("Pad", x, parts.integers(*amounts), *value)
-            return
-    parts.result("Identity", x)
+            x = x.slice(axis, start, end)
+        widths = amounts[axis], amounts[rank + axis] = max(0, before), max(0, after)
+        if mode != "constant" and any(widths):
+            x = _take(x, axis, np.pad(np.arange(end - start), widths, mode=mode))
+    if mode == "constant" and any(amounts):
+        parts.result("Pad", x, amounts, *[parts.input(2)] if node.has(2) else [])
+    else:
+        parts.result("Identity", x)
 
 
-def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
-    """Return the tensor extended by its own rows."""
-    pad_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
-    if pad_mode is None:
-        parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
-    if not before and not after:
-        return x
-    order = np.pad(np.arange(size), (before, after), mode=pad_mode)  # type: ignore[call-overload]
-    return _take(parts, x, axis, order)
-
-
-def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
+def _take(x: Tensor, axis: int, order: Values) -> Tensor:
     """Return rows of an axis in the given order; runs of consecutive rows become slices."""
     runs = _runs([int(index) for index in order])
     if len(runs) > _RUNS:
-        return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
-    pieces = [parts.sliced(x, axis, first, first + step * count, step) for first, step, count in runs]
-    return parts.joined(pieces, axis)
+        return x.parts.make("Gather", x, order.astype(np.int64), axis=axis)
+    return x.parts.joined([x.slice(axis, first, first + step * count, step) for first, step, count in runs], axis)
 
 
 _RUNS = 16
@@ -66,15 +51,12 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
     """Return (first, step, count) of each run with a step of 1 or -1."""
     runs: list[tuple[int, int, int]] = []
     for index in order:
-        if runs:
-            first, step, count = runs[-1]
-            if count == 1 and abs(index - first) == 1:
-                runs[-1] = (first, index - first, 2)
-                continue
-            if count > 1 and index == first + step * count:
-                runs[-1] = (first, step, count + 1)
-                continue
-        runs.append((index, 1, 1))
+        first, step, count = runs[-1] if runs else (index, 0, 0)
+        step = index - first if count == 1 else step
+        if count and abs(step) == 1 and index == first + step * count:
+            runs[-1] = (first, step, count + 1)
+        else:
+            runs.append((index, 1, 1))
     return runs
 
 
@@ -96,11 +78,11 @@ def resize(parts: Decomposition) -> None:
         if mode == "nearest":
             order = _nearest(node, at, shape[axis])
             if not np.array_equal(order, np.arange(shape[axis])):
-                x = _pick(parts, x, now, axis, order)
+                x = _pick(x, now, axis, order)
         else:
             weights = _weights(node, mode, at, shape[axis], scales[index])
             if weights.shape[0] != weights.shape[1] or not np.array_equal(weights, np.eye(len(weights))):
-                x = _mix(parts, x, now, axis, weights)
+                x = _mix(x, now, axis, weights.astype(parts.kind))
         now[axis] = target[axis]
     parts.result("Identity", x)
 
@@ -189,26 +171,21 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
     return np.where(distance <= 1, inner, np.where(distance < 2, far, 0))
 
 
-def _pick(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
+def _pick(x: Tensor, shape: list[int], axis: int, order: Values) -> Tensor:
     """Return pixels in the given order; uniform repetition is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
         lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        wide = parts.make("Expand", parts.reshaped(x, lead, size, 1, trail), parts.integers(lead, size, times, trail))
-        return parts.reshaped(wide, *shape[:axis], len(order), *shape[axis + 1 :])
-    return _take(parts, x, axis, order)
+        wide = x.parts.make("Expand", x.reshape(lead, size, 1, trail), [lead, size, times, trail])
+        return wide.reshape(*shape[:axis], len(order), *shape[axis + 1 :])
+    return _take(x, axis, order)
 
 
-def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Values) -> str:
+def _mix(x: Tensor, shape: list[int], axis: int, weights: Values) -> Tensor:
     """Return weighted sums of pixels along an axis."""
     lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    kind = parts.kind
-    if trail == 1:
-        product = parts.make("MatMul", parts.reshaped(x, lead, shape[axis]), parts.constant(weights.T.astype(kind)))
-    else:
-        rows = parts.reshaped(x, lead, shape[axis], trail)
-        product = parts.make("MatMul", parts.constant(weights.astype(kind)), rows)
-    return parts.reshaped(product, *shape[:axis], len(weights), *shape[axis + 1 :])
+    product = x.reshape(lead, shape[axis]) @ weights.T if trail == 1 else weights @ x.reshape(lead, shape[axis], trail)
+    return product.reshape(*shape[:axis], len(weights), *shape[axis + 1 :])
 
 
 # -- ConvTranspose -----------------------------------------------------------------------------------------------------
@@ -242,10 +219,10 @@ def transposed_convolution(parts: Decomposition) -> None:
         low, high = -min(0, pads[axis]), -min(0, pads[rank + axis])
         if low or high:
             size = (shape[2 + axis] - 1) * strides[axis] + 1
-            spread = parts.sliced(spread, 2 + axis, low, size - high)
+            spread = spread.slice(2 + axis, low, size - high)
     flipped = np.flip(plain, tuple(range(2, 2 + rank)))
     parts.result(
-        "Conv", spread, parts.constant(np.ascontiguousarray(flipped)), *bias, pads=[max(0, size) for size in pads],
+        "Conv", spread, np.ascontiguousarray(flipped), *bias, pads=[max(0, size) for size in pads],
         dilations=dilations, group=groups, kernel_shape=list(kernel),
     )  # fmt: skip
 
@@ -274,35 +251,31 @@ def _transposed_pads(
     return before, after
 
 
-def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequence[int]) -> str:
+def _with_zeros(parts: Decomposition, x: Tensor, shape: list[int], strides: Sequence[int]) -> Tensor:
     """Insert stride - 1 zeros between the pixels."""
     if all(stride == 1 for stride in strides):
         return x
     rank = len(strides)
-    dims = [*shape[:2], *(size for pair in zip(shape[2:], [1] * rank, strict=True) for size in pair)]
+    dims = [*shape[:2], *(size for pixels in shape[2:] for size in (pixels, 1))]
     pads = [0, 0, *(size for stride in strides for size in (0, stride - 1))]
-    wide = parts.make("Pad", parts.reshaped(x, *dims), parts.integers(*[0] * len(dims), *pads))
-    result = parts.reshaped(wide, *shape[:2], *(size * stride for size, stride in zip(shape[2:], strides, strict=True)))
+    wide = parts.make("Pad", x.reshape(*dims), [0] * len(dims) + pads)
+    result = wide.reshape(*shape[:2], *(size * stride for size, stride in zip(shape[2:], strides, strict=True)))
     ends = [(size - 1) * stride + 1 for size, stride in zip(shape[2:], strides, strict=True)]
-    axes = range(2, 2 + rank)
-    return parts.make("Slice", result, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
+    return parts.make("Slice", result, [0] * rank, ends, [*range(2, 2 + rank)])
 
 
-def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
+def _compose_disjoint(parts: Decomposition, x: Tensor, weights: Values, bias: list[Tensor], shape: list[int]) -> None:
     """Compose non-overlapping windows: a product expands each pixel to its window."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
     taps = math.prod(kernel)
     rows = weights.reshape(channels, cin, taps).transpose(0, 2, 1).reshape(channels * taps, cin, *[1] * rank)
-    columns = parts.make("Conv", x, parts.constant(np.ascontiguousarray(rows)))
-    split = parts.reshaped(columns, shape[0], channels, *kernel, *shape[2:])
-    order = [0, 1, *(axis for pair in range(rank) for axis in (2 + rank + pair, 2 + pair))]
-    woven = parts.make("Transpose", split, perm=order)
-    if not bias:
+    split = parts.make("Conv", x, np.ascontiguousarray(rows)).reshape(shape[0], channels, *kernel, *shape[2:])
+    woven = split.transpose(0, 1, *(axis for pair in range(rank) for axis in (2 + rank + pair, 2 + pair)))
+    if bias:
+        parts.result("Add", woven.reshape(*node.out_info().shape), bias[0].reshape(channels, *[1] * rank))
+    else:
         parts.reshaped_result(woven)
-        return
-    flat = parts.reshaped(woven, *node.out_info().shape)
-    parts.result("Add", flat, parts.reshaped(bias[0], channels, *[1] * rank))
 
 
 # -- normalization -----------------------------------------------------------------------------------------------------
@@ -313,39 +286,33 @@ def local_response(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
-    alpha, beta, bias = (
-        float(node.attribute(*attribute)) for attribute in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
-    parts.node.check_constant(channels, channels)
+    alpha, beta, bias = node.attribute("alpha", 1e-4), node.attribute("beta", 0.75), node.attribute("bias", 1.0)
+    node.check_constant(channels, channels)
     distance = np.arange(channels) - np.arange(channels)[:, None]
     band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)
-    squares = parts.reshaped(parts.make("Mul", x, x), batch, channels, math.prod(spatial))
-    sums = parts.make("MatMul", parts.constant(band.astype(parts.kind) * np.array(alpha / size, parts.kind)), squares)
-    power = parts.make("Pow", parts.make("Add", sums, parts.number(bias)), parts.number(beta))
-    parts.result("Div", x, parts.reshaped(power, batch, channels, *spatial))
+    squares = (x * x).reshape(batch, channels, math.prod(spatial))
+    sums = band.astype(parts.kind) * np.array(alpha / size, parts.kind) @ squares
+    power = parts.make("Pow", sums + float(bias), float(beta))
+    parts.result("Div", x, power.reshape(batch, channels, *spatial))
 
 
 def instance_normalization(parts: Decomposition) -> None:
     """Compose InstanceNormalization, per channel and image."""
     node = parts.node
     batch, channels, *spatial = node.shape(0)
-    pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))
-    last = parts.integers(-1)
-    deviations = parts.make("Sub", pixels, parts.make("ReduceMean", pixels, last))
-    variance = parts.make("ReduceMean", parts.make("Mul", deviations, deviations), last)
-    root = parts.make("Sqrt", parts.make("Add", variance, parts.number(node.attribute("epsilon", 1e-5))))
-    scale, bias = (parts.reshaped(parts.input(index), channels, 1) for index in (1, 2))
-    scaled = parts.make("Mul", parts.make("Div", deviations, root), scale)
-    parts.reshaped_result(parts.make("Add", scaled, bias))
+    pixels = parts.input(0).reshape(batch, channels, math.prod(spatial))
+    deviations = pixels - parts.make("ReduceMean", pixels, [-1])
+    variance = parts.make("ReduceMean", deviations * deviations, [-1])
+    root = parts.make("Sqrt", variance + node.attribute("epsilon", 1e-5))
+    scale, bias = (parts.input(index).reshape(channels, 1) for index in (1, 2))
+    parts.reshaped_result(deviations / root * scale + bias)
 
 
 def columns_to_image(parts: Decomposition) -> None:
     """Compose Col2Im as a transposed convolution with a one-hot kernel."""
     node = parts.node
     images, rows, columns = node.shape(0)
-    image, block = (
-        [int(size) for size in node.needed(index, name)] for index, name in ((1, "image_shape"), (2, "block_shape"))
-    )
+    image, block = node.needed(1, "image_shape").tolist(), node.needed(2, "block_shape").tolist()
     rank, taps = len(image), math.prod(block)
     strides, dilations = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
     pads, channels = list(node.attribute("pads", [0] * 2 * rank)), rows // taps
@@ -363,9 +330,8 @@ def columns_to_image(parts: Decomposition) -> None:
         for at, (size, taps, stride, dilation) in enumerate(sides)
     ]
     image_out = parts.make(
-        "ConvTranspose", parts.reshaped(parts.input(0), images, rows, *windows), parts.constant(identity),
-        group=channels, kernel_shape=block, strides=strides, dilations=dilations, pads=pads,
-        output_padding=output_padding,
+        "ConvTranspose", parts.input(0).reshape(images, rows, *windows), identity, group=channels, kernel_shape=block,
+        strides=strides, dilations=dilations, pads=pads, output_padding=output_padding,
     )  # fmt: skip
     parts.reshaped_result(image_out)
 
@@ -375,19 +341,17 @@ def depth_to_space(parts: Decomposition) -> None:
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
-        blocks = parts.reshaped(parts.input(0), images, depth, size, size, height, width)
-        turned = parts.make("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
+        turned = parts.input(0).reshape(images, depth, size, size, height, width).transpose(0, 1, 4, 2, 5, 3)
     else:
-        blocks = parts.reshaped(parts.input(0), images, size, size, depth, height, width)
-        turned = parts.make("Transpose", blocks, perm=[0, 3, 4, 1, 5, 2])
+        turned = parts.input(0).reshape(images, size, size, depth, height, width).transpose(0, 3, 4, 1, 5, 2)
     parts.reshaped_result(turned)
 
 
 def space_to_depth(parts: Decomposition) -> None:
     """Compose SpaceToDepth: blocks of pixels become blocks of channels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
-    blocks = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
-    parts.reshaped_result(parts.make("Transpose", blocks, perm=[0, 3, 5, 1, 2, 4]))
+    blocks = parts.input(0).reshape(images, channels, height // size, size, width // size, size)
+    parts.reshaped_result(blocks.transpose(0, 3, 5, 1, 2, 4))
 
 
 def _block(parts: Decomposition) -> int:

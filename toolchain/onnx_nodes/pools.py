@@ -5,20 +5,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor, places_along
 from toolchain.onnx_nodes.view import NodeView
 
 
 def global_lp_pool(parts: Decomposition) -> None:
     node = parts.node
-    axes = parts.integers(*range(2, len(node.shape(0))))
-    p = int(node.attribute("p", 2))
-    _root(parts, parts.make("ReduceSum", _powers(parts, parts.input(0), p), axes), p)
+    p, axes = int(node.attribute("p", 2)), [*range(2, len(node.shape(0)))]
+    _root(parts, parts.make("ReduceSum", _powers(parts.input(0), p), axes), p)
 
 
 def global_max_pool(parts: Decomposition) -> None:
-    axes = parts.integers(*range(2, len(parts.node.shape(0))))
-    parts.result("ReduceMax", parts.input(0), axes)
+    parts.result("ReduceMax", parts.input(0), [*range(2, len(parts.node.shape(0)))])
 
 
 def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -49,25 +47,23 @@ def maximum_with_places(parts: Decomposition) -> None:
     lowest = -math.inf if np.dtype(parts.kind).kind == "f" else np.iinfo(parts.kind).min
     x, widths = parts.input(0), [0, 0, *pads[:rank], 0, 0, *pads[rank:]]
     if any(pads):
-        x = parts.make("Pad", x, parts.integers(*widths), parts.number(lowest))
-    along, slices, steps = parts.integers(*range(2, 2 + rank)), [], _steps(node, shape[2:])
+        x = parts.make("Pad", x, widths, lowest)
+    slices, steps = [], _steps(node, shape[2:])
     for at in np.ndindex(*kernel):
         starts = [place * dilation for place, dilation in zip(at, dilations, strict=True)]
         ends = [start + (size - 1) * stride + 1 for start, size, stride in zip(starts, sizes, strides, strict=True)]
-        part = parts.make("Slice", x, parts.integers(*starts), parts.integers(*ends), along, parts.integers(*strides))
-        slices.append(parts.make("Unsqueeze", part, parts.integers(0)))
+        part = parts.make("Slice", x, starts, ends, [*range(2, 2 + rank)], strides)
+        slices.append(parts.make("Unsqueeze", part, [0]))
     stacked = parts.joined(slices, 0)
     if node.gives(0):
-        parts.result("ReduceMax", stacked, parts.integers(0), keepdims=0)
+        parts.result("ReduceMax", stacked, [0], keepdims=0)
     first = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *[1] * rank) * math.prod(shape[2:])
     inside = np.zeros([1] * rank, np.int64)
-    for axis, size in enumerate(sizes):
-        line = (np.arange(size) * strides[axis] - pads[axis]) * steps[axis]
-        inside = inside + line.reshape([-1 if dim == axis else 1 for dim in range(rank)])
-    tap_offsets = [sum(place * dilation * step for place, dilation, step in zip(at, dilations, steps, strict=True))
-            for at in np.ndindex(*kernel)]  # fmt: skip
-    offsets = parts.make("Gather", parts.integers(*tap_offsets), parts.make("ArgMax", stacked, axis=0, keepdims=0))
-    parts.result("Add", parts.constant(first + inside), offsets, index=1)
+    for axis in range(rank):
+        inside = inside + (places_along(axis, sizes) * strides[axis] - pads[axis]) * steps[axis]
+    tap_offsets = [int(np.multiply(dilations, steps) @ at) for at in np.ndindex(*kernel)]
+    offsets = parts.make("Gather", tap_offsets, parts.make("ArgMax", stacked, axis=0, keepdims=0))
+    parts.result("Add", first + inside, offsets, index=1)
 
 
 def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
@@ -91,33 +87,28 @@ def unpool(parts: Decomposition) -> None:
         covered.append((size - 1) * strides[axis] + taps - pads[axis] - pads[len(kernel) + axis])
     if any(size > length for size, length in zip(covered, out, strict=True)):
         node.refuse(f"output_shape {list(out)}: must be at least {covered}, which the windows cover")
-    parts.node.check_constant(*covered)
-    background = parts.constant(np.zeros(math.prod(covered), parts.kind))
-    places, values = (parts.reshaped(parts.input(index), math.prod(shape)) for index in (1, 0))
-    image = parts.reshaped(parts.make("ScatterElements", background, places, values, axis=0), *covered)
-    trailing = [length - size for size, length in zip(covered, out, strict=True)]
-    parts.result("Pad", image, parts.integers(*[0] * len(out), *trailing))
+    node.check_constant(*covered)
+    background = np.zeros(math.prod(covered), parts.kind)
+    places, values = (parts.input(index).reshape(math.prod(shape)) for index in (1, 0))
+    image = parts.make("ScatterElements", background, places, values, axis=0).reshape(*covered)
+    parts.result("Pad", image, [*[0] * len(out), *(length - size for size, length in zip(covered, out, strict=True))])
 
 
 def lp_pool(parts: Decomposition) -> None:
     """Compose LpPool: the root of sums of powers, by a zero-padded convolution with ones per channel."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
-    parts.node.check_constant(channels, *kernel)
-    box = parts.constant(np.ones((channels, 1, *kernel), parts.kind))
-    powers = _powers(parts, parts.input(0), p)
-    sums = parts.make("Conv", powers, box, group=channels, kernel_shape=kernel, strides=strides, dilations=dilations,
-                      pads=pads)  # fmt: skip
+    node.check_constant(channels, *kernel)
+    box = np.ones((channels, 1, *kernel), parts.kind)
+    sums = parts.make("Conv", _powers(parts.input(0), p), box, group=channels, kernel_shape=kernel, strides=strides,
+                      dilations=dilations, pads=pads)  # fmt: skip
     _root(parts, sums, p)
 
 
-def _powers(parts: Decomposition, x: str, p: int) -> str:
-    return parts.make("Mul", x, x) if p == 2 else parts.make("Pow", parts.make("Abs", x), parts.number(p))
+def _powers(x: Tensor, p: int) -> Tensor:
+    return x * x if p == 2 else x.parts.make("Pow", abs(x), p)
 
 
-def _root(parts: Decomposition, sums: str, p: int) -> None:
+def _root(parts: Decomposition, sums: Tensor, p: int) -> None:
     """Add the result, the p-th root."""
-    if p == 2:
-        parts.result("Sqrt", sums)
-    else:
-        parts.result("Pow", sums, parts.number(1 / p))
+    parts.output(parts.make("Sqrt", sums) if p == 2 else parts.make("Pow", sums, 1 / p))

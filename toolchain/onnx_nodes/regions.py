@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 
 NEAR = 6
 """Number of samples considered around a row for region-dependent sampling; samples are at least half a pixel apart."""
@@ -17,14 +17,18 @@ NEAR = 6
 class _Bins(NamedTuple):
     """Bins of all regions along one axis: regions x bins x 1 x 1; dimension 1 is 1 in tensors shared by all bins."""
 
-    start: str
-    size: str
+    start: Tensor
+    size: Tensor
     """Bin size, pixels."""
-    step: str
+    step: Tensor
     """Distance between samples."""
-    samples: str
+    samples: Tensor
     """Number of samples per bin."""
     pixels: int
+
+    def inside(self, at: Tensor) -> Tensor:
+        """Return 1 for a valid sample, at most one pixel outside of the image, else 0."""
+        return at.equal(at.clip(-1, self.pixels)).cast(np.float32)
 
 
 def roi_align(parts: Decomposition) -> None:
@@ -42,116 +46,81 @@ def roi_align(parts: Decomposition) -> None:
         return
     vertical = _weights(parts, down, sampling)  # regions x rows of bins x height
     if images > 1:
-        belongs = parts.make("Equal", parts.reshaped(parts.cast(parts.input(2), np.int64), count, 1, 1, 1),
-                          parts.constant(np.arange(images).reshape(1, 1, images, 1)))  # fmt: skip
-        wide = parts.reshaped(vertical, count, rows, 1, height)
-        vertical = parts.make("Mul", wide, parts.cast(belongs, np.float32))
-    tall = parts.make("Transpose", parts.input(0), perm=[0, 2, 1, 3])
-    tall = parts.reshaped(tall, images * height, channels * width)
-    mixed = parts.make("MatMul", parts.reshaped(vertical, count * rows, images * height), tall)
-    horizontal = parts.make("Transpose", _weights(parts, along, sampling), perm=[0, 2, 1])
-    pooled = parts.make("MatMul", parts.reshaped(mixed, count, rows * channels, width), horizontal)
-    parts.result("Transpose", parts.reshaped(pooled, count, rows, channels, columns), perm=[0, 2, 1, 3])
+        indices = parts.input(2).cast(np.int64).reshape(count, 1, 1, 1)
+        belongs = indices.equal(np.arange(images).reshape(1, 1, images, 1))
+        vertical = vertical.reshape(count, rows, 1, height) * belongs.cast(np.float32)
+    tall = parts.input(0).transpose(0, 2, 1, 3).reshape(images * height, channels * width)
+    mixed = vertical.reshape(count * rows, images * height) @ tall
+    horizontal = _weights(parts, along, sampling).transpose(0, 2, 1)
+    pooled = mixed.reshape(count, rows * channels, width) @ horizontal
+    parts.result("Transpose", pooled.reshape(count, rows, channels, columns), perm=[0, 2, 1, 3])
 
 
 def _bins(parts: Decomposition, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
     """Return the bins along the axis whose region corners are in columns `first` and `first` + 2."""
-    node, count, (add, mul) = parts.node, parts.node.shape(1)[0], ("Add", "Mul")
+    node, count = parts.node, parts.node.shape(1)[0]
     half = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale = parts.constant(np.array(node.attribute("spatial_scale", 1.0), np.float32))
-    moved = _number(parts, -0.5 if half else 0)
-    low, high = (
-        parts.make(add, parts.make(mul, parts.sliced(parts.input(1), 1, at, at + 1), scale), moved)
-        for at in (first, first + 2)
-    )
-    length = parts.make("Sub", high, low)
+    moved = parts.constant(np.array(-0.5 if half else 0, np.float32))
+    low, high = (parts.input(1).slice(1, at, at + 1) * scale + moved for at in (first, first + 2))
+    length = high - low
     if not half:
-        length = parts.make("Max", length, _number(parts, 1))
-    size = parts.make("Div", length, _number(parts, bins))
+        length = length.max(1)
+    size = length / bins
     if sampling:
-        samples = _number(parts, sampling)
+        samples = parts.constant(np.array(sampling, np.float32))
     else:
-        samples = parts.reshaped(parts.make("Max", parts.make("Ceil", size), _number(parts, 0)), count, 1, 1, 1)
-    size = parts.reshaped(size, count, 1, 1, 1)
-    number = parts.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
-    start = parts.make(add, parts.make(mul, number, size), parts.reshaped(low, count, 1, 1, 1))
-    step = parts.make("Div", size, samples if sampling else parts.make("Max", samples, _number(parts, 1)))
-    return _Bins(start, size, step, samples, pixels)
+        samples = parts.make("Ceil", size).max(0).reshape(count, 1, 1, 1)
+    size = size.reshape(count, 1, 1, 1)
+    start = np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1) * size + low.reshape(count, 1, 1, 1)
+    return _Bins(start, size, size / (samples if sampling else samples.max(1)), samples, pixels)
 
 
-def _number(parts: Decomposition, value: float) -> str:
-    return parts.constant(np.array(value, np.float32))
-
-
-def _inside(parts: Decomposition, at: str, pixels: int) -> str:
-    """Return 1 for a valid sample, at most one pixel outside of the image, else 0."""
-    within = parts.make("Clip", at, _number(parts, -1), _number(parts, pixels))
-    return parts.cast(parts.make("Equal", at, within), np.float32)
-
-
-def _clip(parts: Decomposition, at: str, pixels: int) -> str:
-    return parts.make("Clip", at, _number(parts, 0), _number(parts, pixels - 1))
-
-
-def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
+def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> Tensor:
     """Compute the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
     pixel = parts.constant(np.arange(bins.pixels, dtype=np.float32).reshape(1, 1, 1, bins.pixels))
     if sampling:
         sample = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
     else:
         sample = _samples_around(parts, bins, pixel)
-    at = parts.make("Add", sample, _number(parts, 0.5))
-    at = parts.make("Add", parts.make("Mul", at, bins.step), bins.start)
-    distance = parts.make("Abs", parts.make("Sub", _clip(parts, at, bins.pixels), pixel))
-    weight = parts.make("Max", parts.make("Sub", _number(parts, 1), distance), _number(parts, 0))
-    weight = parts.make("Mul", weight, _inside(parts, at, bins.pixels))
+    at = (sample + 0.5) * bins.step + bins.start
+    weight = (1 - abs(at.clip(0, bins.pixels - 1) - pixel)).max(0) * bins.inside(at)
     if not sampling:
-        weight = parts.make("Mul", weight, parts.cast(parts.make("Less", sample, bins.samples), np.float32))
-    total = parts.make("ReduceSum", weight, parts.integers(2), keepdims=1)
-    several = bins.samples if sampling else parts.make("Max", bins.samples, _number(parts, 1))
-    mean = parts.make("Div", total, several)
-    return parts.make("Squeeze", mean, parts.integers(2))
+        weight = weight * (sample < bins.samples).cast(np.float32)
+    mean = parts.make("ReduceSum", weight, [2], keepdims=1) / (bins.samples if sampling else bins.samples.max(1))
+    return parts.make("Squeeze", mean, [2])
 
 
-def _samples_around(parts: Decomposition, bins: _Bins, pixel: str) -> str:
+def _samples_around(parts: Decomposition, bins: _Bins, pixel: Tensor) -> Tensor:
     """Return the indices of NEAR samples around each row of pixels, including all less than a pixel away."""
-    before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
-    step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))
-    first = parts.make("Floor", parts.make("Sub", parts.make("Div", before, step), _number(parts, 0.5)))
-    first = parts.make("Min", parts.make("Max", first, _number(parts, 0)), bins.samples)
-    return parts.make("Add", first, parts.constant(np.arange(NEAR, dtype=np.float32).reshape(1, 1, NEAR, 1)))
+    before = pixel - 1 - bins.start
+    first = parts.make("Floor", before / bins.step.max(float(np.finfo(np.float32).tiny)) - 0.5)
+    return first.max(0).min(bins.samples) + np.arange(NEAR, dtype=np.float32).reshape(1, 1, NEAR, 1)
 
 
 def _largest(parts: Decomposition, down: _Bins, along: _Bins, sizes: tuple[int, int, int], sampling: int) -> None:
     """Compute the maximum over the contributions of the four pixels around each sample."""
     (images, channels, height, width), (count, rows, columns) = parts.node.shape(0), sizes
-    pixels = parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1])
-    table = parts.reshaped(pixels, images * height * width, channels)
-    first = parts.make("Mul", parts.reshaped(parts.cast(parts.input(2), np.int64), count, 1, 1),
-                       parts.constant(np.array(height * width, np.int64)))  # fmt: skip
-    result = ""
+    table = parts.input(0).transpose(0, 2, 3, 1).reshape(images * height * width, channels)
+    first = parts.input(2).cast(np.int64).reshape(count, 1, 1) * (height * width)
+    result: Tensor | None = None
     for i in range(sampling):
         for j in range(sampling):
             for row, tall in _corners(parts, down, i, (count, rows, 1)):
                 for column, wide in _corners(parts, along, j, (count, 1, columns)):
-                    line = parts.make("Mul", row, parts.constant(np.array(width, np.int64)))
-                    place = parts.make("Add", parts.make("Add", first, line), column)
-                    value = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
-                    value = parts.make("Mul", value, parts.reshaped(parts.make("Mul", tall, wide), -1, 1))
-                    result = parts.make("Max", result, value) if result else value
-    parts.result("Transpose", parts.reshaped(result, count, rows, columns, channels), perm=[0, 3, 1, 2])
+                    place = first + row * width + column
+                    value = parts.make("Gather", table, place.reshape(-1), axis=0)
+                    value = value * (tall * wide).reshape(-1, 1)
+                    result = value if result is None else result.max(value)
+    assert result is not None
+    parts.result("Transpose", result.reshape(count, rows, columns, channels), perm=[0, 3, 1, 2])
 
 
-def _corners(parts: Decomposition, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
+def _corners(parts: Decomposition, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
     """Return (pixel, weight) on both sides of a sample."""
-    at = parts.make("Add", parts.make("Mul", bins.step, _number(parts, sample + 0.5)), bins.start)
-    inside, at = _inside(parts, at, bins.pixels), _clip(parts, at, bins.pixels)
+    at = bins.step * (sample + 0.5) + bins.start
+    inside, at = bins.inside(at), at.clip(0, bins.pixels - 1)
     low = parts.make("Floor", at)
-    high = parts.make("Min", parts.make("Add", low, _number(parts, 1)), _number(parts, bins.pixels - 1))
-    far = parts.make("Sub", at, low)
-    weights = parts.make("Sub", _number(parts, 1), far), far
-    return [
-        (parts.reshaped(parts.cast(pixel, np.int64), *shape),
-         parts.reshaped(parts.make("Mul", weight, inside), *shape))
-        for pixel, weight in zip((low, high), weights, strict=True)
-    ]  # fmt: skip
+    high, far = (low + 1).min(bins.pixels - 1), at - low
+    pairs = ((low, 1 - far), (high, far))
+    return [(pixel.cast(np.int64).reshape(*shape), (weight * inside).reshape(*shape)) for pixel, weight in pairs]

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
-from toolchain.onnx_nodes.parts import CORE, Decomposition
+from toolchain.onnx_nodes.parts import CORE, Decomposition, Tensor, places_along
 from toolchain.onnx_nodes.view import NodeView
 
 MAX_PASSES = 16
@@ -20,30 +21,26 @@ def top_k(parts: Decomposition) -> None:
     """Compose TopK: find the maximum, replace it by -infinity, and repeat. If the maximum is itself -infinity, select
     the first element not selected before. A kernel on the core serves large k, and integers."""
     node, shape = parts.node, parts.node.shape(0)
-    axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
+    axis, k = node.axis(len(shape), -1), node.number(1, "K")
     if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
         _sort(parts, axis, k)
         return
     largest, x = bool(node.attribute("largest", 1)), parts.input(0)
-    remaining = x if largest else parts.make("Neg", x)
-    places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
-    positions, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
+    remaining = x if largest else -x
+    positions, lowest = parts.constant(places_along(axis, shape)), parts.number(-math.inf)
     values, indices = [], []
     candidates, zero = parts.constant(np.ones(shape, np.int8)), parts.constant(np.array(0, np.int8))
     for step in range(k):
-        values.append(parts.make("ReduceMax", remaining, along))
+        values.append(parts.make("ReduceMax", remaining, [axis]))
         indices.append(parts.make("ArgMax", remaining, axis=axis))
         if step > 0:
             first = parts.make("ArgMax", candidates, axis=axis)
-            indices[-1] = parts.make("Where", parts.make("Equal", values[-1], lowest), first, indices[-1])
+            indices[-1] = values[-1].equal(lowest).where(first, indices[-1])
         if step < k - 1:
-            selected = parts.make("Equal", indices[-1], positions)
-            remaining, candidates = (
-                parts.make("Where", selected, *pair) for pair in ((lowest, remaining), (zero, candidates))
-            )
+            selected = indices[-1].equal(positions)
+            remaining, candidates = selected.where(lowest, remaining), selected.where(zero, candidates)
     if node.gives(0):
-        values_joined = parts.joined(values, axis)
-        parts.result("Identity" if largest else "Neg", values_joined)
+        parts.result("Identity" if largest else "Neg", parts.joined(values, axis))
     if node.gives(1):
         parts.result("Identity", parts.joined(indices, axis), index=1)
 
@@ -53,13 +50,11 @@ def _sort(parts: Decomposition, axis: int, k: int) -> None:
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
     inverse = [order.index(at) for at in range(last + 1)]
-    x = parts.input(0) if axis == last else parts.make("Transpose", parts.input(0), perm=order)
+    x = parts.input(0) if axis == last else parts.input(0).transpose(*order)
     rows, columns = math.prod(shape) // shape[axis], shape[axis]
-    places = parts.make(
-        "TopK", parts.reshaped(x, rows, columns), domain=CORE, k=k, largest=int(node.attribute("largest", 1))
-    )
-    parts.infos[places] = TensorInfo("INT64", (rows, k))
-    indices = parts.reshaped(places, *(shape[at] for at in order[:-1]), k)
+    places = parts.make("TopK", x.reshape(rows, columns), domain=CORE, k=k, largest=int(node.attribute("largest", 1)))
+    parts.infos[places.name] = TensorInfo("INT64", (rows, k))
+    indices = places.reshape(*(shape[at] for at in order[:-1]), k)
     for index in (0, 1):
         if not node.gives(index):
             continue
@@ -78,43 +73,33 @@ def reverse_sequence(parts: Decomposition) -> None:
         node.refuse(f"attributes time_axis={time}, batch_axis={batch}: must be 0 and 1, or 1 and 0")
     steps, count = shape[time], shape[batch]
     if lengths is not None and (lengths == steps).all():
-        parts.result("Identity", parts.sliced(parts.input(0), time, -1, -(1 << 31), -1))
+        parts.result("Identity", parts.input(0).slice(time, -1, -(1 << 31), -1))
         return
     x, turned = parts.input(0), [1, 0, *range(2, len(shape))]
     if time == 0:
-        x = parts.make("Transpose", x, perm=turned)
+        x = x.transpose(*turned)
     positions = parts.constant(np.arange(steps).reshape(1, -1))
-    length = parts.reshaped(parts.cast(parts.input(1), np.int64), count, 1)
-    reversed_places = parts.make("Sub", parts.make("Sub", length, positions), parts.integers(1))
-    places = parts.make("Where", parts.make("Less", positions, length), reversed_places, positions)
-    places = parts.make("Add", places, parts.constant(np.arange(count).reshape(-1, 1) * steps))
-    width = math.prod(shape[2:])
-    rows = parts.make("Gather", parts.reshaped(x, count * steps, width), parts.reshaped(places, count * steps), axis=0)
+    length = parts.input(1).cast(np.int64).reshape(count, 1)
+    reversed_places = length - positions - [1]
+    places = (positions < length).where(reversed_places, positions) + np.arange(count).reshape(-1, 1) * steps
+    rows = x.reshape(count * steps, math.prod(shape[2:]))
+    rows = parts.make("Gather", rows, places.reshape(count * steps), axis=0)
     if time == 1:
         parts.reshaped_result(rows)
     else:
-        parts.result("Transpose", parts.reshaped(rows, count, steps, *shape[2:]), perm=turned)
+        parts.result("Transpose", rows.reshape(count, steps, *shape[2:]), perm=turned)
 
 
 def one_hot(parts: Decomposition) -> None:
     """Compose OneHot: compare the indices with all positions."""
     node, shape = parts.node, parts.node.shape(0)
-    depth = int(node.needed(1, "depth").reshape(-1)[0])
-    axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
-    parts.node.check_constant(depth)
+    depth, axis = node.number(1, "depth"), int(node.attribute("axis", -1)) % (len(shape) + 1)
+    node.check_constant(depth)
     indices = parts.input(0)
-    if np.dtype(parts.kind).kind == "f":
-        indices = parts.cast(indices, np.int64)
-    count = parts.constant(np.array(depth, np.int64))
-    if node.numpy_type(0) == np.int32:
-        indices = parts.cast(indices, np.int64)
-    negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
-    indices = parts.make("Where", negative, parts.make("Add", indices, count), indices)
-    spread = parts.reshaped(indices, *shape[:axis], 1, *shape[axis:])
-    places = np.arange(depth).reshape([-1 if at == axis else 1 for at in range(len(shape) + 1)])
-    mask = parts.make("Equal", spread, parts.constant(places.astype(np.int64)))
-    mask = parts.reshaped(mask, *node.out_info().shape)
-    off, on = (parts.reshaped(parts.sliced(parts.input(2), 0, at, at + 1), 1) for at in (0, 1))
+    indices = _positive(indices if indices.dtype == np.int64 else indices.cast(np.int64), depth)
+    spread = indices.reshape(*shape[:axis], 1, *shape[axis:])
+    mask = spread.equal(places_along(axis, (*shape[:axis], depth, *shape[axis:]))).reshape(*node.out_info().shape)
+    off, on = (parts.input(2).slice(0, at, at + 1).reshape(1) for at in (0, 1))
     parts.result("Where", mask, on, off)
 
 
@@ -134,16 +119,13 @@ def gather_elements(parts: Decomposition) -> None:
     if constant is not None:
         places = parts.constant((base + constant % shape[axis] * step).astype(np.int64))
     else:
-        indices = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
-        steps = parts.make("Mul", indices, parts.constant(np.array(step, np.int64)))
-        places = parts.make("Add", steps, parts.constant(base))
-    parts.result("Gather", parts.reshaped(parts.input(0), math.prod(shape)), places, axis=0)
+        places = _positive(parts.input(1).cast(np.int64), shape[axis]) * step + base
+    parts.result("Gather", parts.input(0).reshape(math.prod(shape)), places, axis=0)
 
 
-def _positive(parts: Decomposition, indices: str, size: int) -> str:
-    """Convert negative indices to indices from the start."""
-    negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
-    return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
+def _positive(indices: Tensor, size: int) -> Tensor:
+    """Convert negative indices (INT64) to indices from the start."""
+    return (indices < 0).where(indices + size, indices)
 
 
 def gather_nd(parts: Decomposition) -> None:
@@ -162,14 +144,11 @@ def gather_nd(parts: Decomposition) -> None:
         flat = constant.reshape(count, depth) % np.array(lead[batch:])
         places = parts.constant((flat @ np.array(steps, np.int64) + offset).astype(np.int64))
     else:
-        total = parts.constant(offset)
-        columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
+        places = parts.constant(offset)
+        columns = parts.input(1).cast(np.int64).reshape(count, depth)
         for at, step in enumerate(steps):
-            column = parts.reshaped(parts.sliced(columns, 1, at, at + 1), count)
-            term = parts.make("Mul", _positive(parts, column, lead[batch + at]), parts.constant(np.array(step)))
-            total = parts.make("Add", total, term)
-        places = total
-    table = parts.reshaped(parts.input(0), math.prod(lead), max(1, math.prod(row)))
+            places = places + _positive(columns.slice(1, at, at + 1).reshape(count), lead[batch + at]) * step
+    table = parts.input(0).reshape(math.prod(lead), max(1, math.prod(row)))
     parts.reshaped_result(parts.make("Gather", table, places, axis=0))
 
 
@@ -212,48 +191,40 @@ def _reduction(node: NodeView) -> _Reduction | None:
     return _REDUCTIONS.get(name)
 
 
-def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
+def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> Tensor:
     """Reduce each element of the data with its updates, by comparison of all positions along the axis with each
     index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
     if math.isinf(neutral) and kind.kind != "f":  # the device stores INT64 as INT32
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
         neutral = limits.max if neutral > 0 else limits.min
-    updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
-    values = parts.make("Where", scatter.mask, updates, parts.number(neutral))
-    total = parts.make(reduction.many, values, parts.integers(1), keepdims=0)
-    return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
+    updates = scatter.updates.reshape(1, scatter.indices, scatter.width)
+    total = parts.make(reduction.many, scatter.mask.where(updates, neutral), [1], keepdims=0)
+    return parts.make(reduction.pair, scatter.data.reshape(scatter.size, scatter.width), total)
 
 
 def _place(parts: Decomposition) -> None:
     """Select each element of the data or its last update, for indices known only at run time."""
     scatter = _compare(parts)
     count, width = scatter.indices, scatter.width
-    last = _last(parts, scatter.mask, count, [1, count, 1])
-    row = parts.make("Max", last, parts.constant(np.array(0)))
-    place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width))), parts.constant(np.arange(width)))
-    updates = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
-    data = parts.reshaped(scatter.data, scatter.size, width)
-    _turn_back(parts, scatter, parts.make("Where", _none(parts, last), data, updates))
+    last = _last(scatter.mask, np.arange(count).reshape(1, count, 1))
+    place = last.max(0) * width + np.arange(width)
+    updates = parts.make("Gather", scatter.updates.reshape(count * width), place)
+    data = scatter.data.reshape(scatter.size, width)
+    _turn_back(parts, scatter, (last < 0).where(data, updates))
 
 
-def _last(parts: Decomposition, mask: str, count: int, shape: list[int]) -> str:
+def _last(mask: Tensor, numbers: Values) -> Tensor:
     """Return the last update of each position, along dimension 1; -1 for none."""
-    number = parts.constant(np.arange(count).reshape(shape))
-    return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
-                      keepdims=0)  # fmt: skip
-
-
-def _none(parts: Decomposition, last: str) -> str:
-    return parts.make("Less", last, parts.constant(np.array(0)))
+    return mask.parts.make("ReduceMax", mask.where(numbers, -1), [1], keepdims=0)
 
 
 class _Compared(NamedTuple):
     """Comparison of positions along an axis with the indices: positions x indices x other elements."""
 
-    mask: str
-    data: str
-    updates: str
+    mask: Tensor
+    data: Tensor
+    updates: Tensor
     size: int
     indices: int
     width: int
@@ -270,11 +241,9 @@ def _compare(parts: Decomposition) -> _Compared:
         return _compare_singly(parts, axis)
     size, count, width = rows[0], columns[0], math.prod(rows[1:])
     _bound(node, size, count, width)
-    data, indices, updates = (
-        parts.make("Transpose", parts.input(at), perm=order) if axis else parts.input(at) for at in range(3)
-    )
-    indices = _positive(parts, parts.reshaped(parts.cast(indices, np.int64), 1, count, width), size)
-    mask = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
+    data, indices, updates = (parts.input(at).transpose(*order) if axis else parts.input(at) for at in range(3))
+    indices = _positive(indices.cast(np.int64).reshape(1, count, width), size)
+    mask = indices.equal(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
     return _Compared(mask, data, updates, size, count, width, order)
 
 
@@ -283,12 +252,9 @@ def _compare_singly(parts: Decomposition, axis: int) -> _Compared:
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     size, count = math.prod(shape), math.prod(indices_shape)
     _bound(node, size, count, 1)
-    base = _offsets(shape, indices_shape, axis)
-    places = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
-    step = parts.constant(np.array(math.prod(shape[axis + 1 :]), np.int64))
-    places = parts.make("Add", parts.make("Mul", places, step), parts.constant(base))
-    positions = parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
-    mask = parts.make("Equal", parts.reshaped(places, 1, count, 1), positions)
+    places = _positive(parts.input(1).cast(np.int64), shape[axis]) * math.prod(shape[axis + 1 :])
+    places = (places + _offsets(shape, indices_shape, axis)).reshape(1, count, 1)
+    mask = places.equal(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
     return _Compared(mask, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
 
 
@@ -298,13 +264,13 @@ def _bound(node: NodeView, size: int, count: int, width: int) -> None:
                     f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
 
 
-def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
+def _turn_back(parts: Decomposition, scatter: _Compared, result: Tensor) -> None:
     """Compose the result, with the axis moved back."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
         parts.reshaped_result(result)
         return
-    rows = parts.reshaped(result, *(shape[at] for at in order))
+    rows = result.reshape(*(shape[at] for at in order))
     parts.result("Transpose", rows, perm=[order.index(at) for at in range(len(order))])
 
 
@@ -325,23 +291,22 @@ def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | 
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
     _bound(node, size, count, width if reduction else 1)
-    columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
-    places = ""
+    columns = parts.input(1).cast(np.int64).reshape(count, depth)
+    places = None
     for at, step in enumerate(steps):
-        column = _positive(parts, parts.reshaped(parts.sliced(columns, 1, at, at + 1), 1, count), shape[at])
-        term = parts.make("Mul", column, parts.constant(np.array(step)))
-        places = parts.make("Add", places, term) if places else term
-    mask = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
+        term = _positive(columns.slice(1, at, at + 1).reshape(1, count), shape[at]) * step
+        places = term if places is None else places + term
+    assert places is not None
+    mask = places.equal(np.arange(size).reshape(-1, 1))
     if reduction:
-        column_mask = parts.reshaped(mask, size, count, 1)
-        scatter = _Compared(column_mask, parts.input(0), parts.input(2), size, count, width, [0])
+        scatter = _Compared(mask.reshape(size, count, 1), parts.input(0), parts.input(2), size, count, width, [0])
         parts.reshaped_result(_reduce(parts, scatter, reduction))
         return
-    last = _last(parts, mask, count, [1, count])
-    row = parts.make("Max", last, parts.constant(np.array(0)))
-    rows = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
-    untouched = parts.reshaped(_none(parts, last), size, 1)
-    parts.reshaped_result(parts.make("Where", untouched, parts.reshaped(parts.input(0), size, width), rows))
+    last = _last(mask, np.arange(count).reshape(1, count))
+    row = last.max(0)
+    rows = parts.make("Gather", parts.input(2).reshape(count, width), row)
+    untouched = (last < 0).reshape(size, 1)
+    parts.reshaped_result(untouched.where(parts.input(0).reshape(size, width), rows))
 
 
 def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
@@ -350,19 +315,17 @@ def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
     count = math.prod(node.shape(0)) // row
     order = np.arange(count)
     order[places] = count + np.arange(len(places))
-    data, updates = parts.reshaped(parts.input(0), count, row), parts.reshaped(parts.input(2), len(places), row)
-    table = parts.joined([data, updates], 0)
-    parts.reshaped_result(parts.make("Gather", table, parts.constant(order.astype(np.int64)), axis=0))
+    table = parts.joined([parts.input(0).reshape(count, row), parts.input(2).reshape(len(places), row)], 0)
+    parts.reshaped_result(parts.make("Gather", table, order.astype(np.int64), axis=0))
 
 
 def compress(parts: Decomposition) -> None:
     """Compose Compress with a constant condition."""
     node, condition = parts.node, parts.node.needed(1, "condition")
-    places = parts.constant(np.flatnonzero(condition).astype(np.int64))
     x, axis = parts.input(0), node.attribute("axis")
     if axis is None:
-        x, axis = parts.reshaped(x, -1), 0
-    parts.result("Gather", x, places, axis=axis)
+        x, axis = x.reshape(-1), 0
+    parts.result("Gather", x, np.flatnonzero(condition).astype(np.int64), axis=axis)
 
 
 _DROPPED = 0.5
@@ -372,10 +335,10 @@ _DROPPED = 0.5
 def dropout(parts: Decomposition) -> None:
     """Compose Dropout as identity: outside of training and at ratio 0 it has no effect."""
     node = parts.node
-    if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
+    if node.has(2) and node.number(2, "training_mode"):
         ratio = float(node.needed(1, "ratio").reshape(-1)[0]) if node.has(1) else _DROPPED
         if ratio:
             node.refuse(f"training_mode is true at ratio {ratio:g}: supported are inference, and ratio 0")
     parts.result("Identity", parts.input(0))
     if node.gives(1):
-        parts.result("Expand", parts.constant(np.array(True)), parts.integers(*node.shape(0)), index=1)
+        parts.result("Expand", np.array(True), node.shape(0), index=1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.parts import Decomposition, Tensor
 
 MAX_LENGTH = 8192
 """Maximum length of a transform, which is the size of its matrices."""
@@ -17,19 +17,19 @@ def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[n
     return (factor * np.cos(turns)).astype(kind), (factor * sign * np.sin(turns)).astype(kind)
 
 
-def _transform(parts: Decomposition, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
+def _transform(parts: Decomposition, x: Tensor, shape: tuple[int, ...], bins: int, *, inverse: bool) -> Tensor:
     """Return rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
     length, parts_of = shape[-2:]
     cosines, sines = _matrices(length, bins, parts.kind, inverse=inverse)
     rows = int(np.prod(shape[:-2]))
     if parts_of == 1:
-        flat, matrix = parts.reshaped(x, rows, length), np.stack((cosines, sines), -1).reshape(length, -1)
+        flat, matrix = x.reshape(rows, length), np.stack((cosines, sines), -1).reshape(length, -1)
     else:
-        flat = parts.reshaped(x, rows, 2 * length)
+        flat = x.reshape(rows, 2 * length)
         real = np.stack((cosines, sines), -1)
         imaginary = np.stack((-sines, cosines), -1)
         matrix = np.stack((real, imaginary), 1).reshape(2 * length, -1)
-    return parts.reshaped(parts.make("MatMul", flat, parts.constant(matrix)), *shape[:-2], bins, 2)
+    return (flat @ matrix).reshape(*shape[:-2], bins, 2)
 
 
 def _check_length(parts: Decomposition, length: int) -> None:
@@ -41,26 +41,23 @@ def dft(parts: Decomposition) -> None:
     """Compose DFT along one axis, which is moved last for the product."""
     node, shape = parts.node, parts.node.shape(0)
     rank, inverse = len(shape), bool(node.attribute("inverse", 0))
-    axis = int(node.needed(2, "axis").reshape(-1)[0]) if node.has(2) else int(node.attribute("axis", -2))
+    axis = node.number(2, "axis") if node.has(2) else int(node.attribute("axis", -2))
     axis %= rank
-    length = int(node.needed(1, "dft_length").reshape(-1)[0]) if node.has(1) else shape[axis]
+    length = node.number(1, "dft_length") if node.has(1) else shape[axis]
     half = bool(node.attribute("onesided", 0))
     if half and inverse:
         node.refuse("attributes onesided and inverse together are not supported")
     _check_length(parts, length)
     order = [*(at for at in range(rank - 1) if at != axis), axis, rank - 1]
-    x = parts.make("Transpose", parts.input(0), perm=order)
+    x = parts.input(0).transpose(*order)
     turned = [shape[at] for at in order]
     if length < turned[-2]:
-        x = parts.sliced(x, rank - 2, 0, length)
+        x = x.slice(rank - 2, 0, length)
     elif length > turned[-2]:
-        ends = [0] * (2 * rank)
-        ends[2 * rank - 2] = length - turned[-2]
-        x = parts.make("Pad", x, parts.integers(*ends), parts.number(0))
+        x = parts.make("Pad", x, [*[0] * (2 * rank - 2), length - turned[-2], 0], 0)
     turned[-2] = length
     spectrum = _transform(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
-    restored = [order.index(at) for at in range(rank)]
-    parts.result("Transpose", spectrum, perm=restored)
+    parts.result("Transpose", spectrum, perm=[order.index(at) for at in range(rank)])
 
 
 def stft(parts: Decomposition) -> None:
@@ -68,9 +65,9 @@ def stft(parts: Decomposition) -> None:
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) == 3 and shape[2] != 1:
         node.refuse("a complex signal is not supported: its last dimension must be 1")
-    step = int(node.needed(1, "frame_step").reshape(-1)[0])
+    step = node.number(1, "frame_step")
     if node.has(3):
-        length = int(node.needed(3, "frame_length").reshape(-1)[0])
+        length = node.number(3, "frame_length")
     elif node.has(2):
         length = node.shape(2)[0]
     else:
@@ -79,9 +76,9 @@ def stft(parts: Decomposition) -> None:
     batch, samples = shape[:2]
     frames = (samples - length) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(length)
-    x = parts.make("Gather", parts.reshaped(parts.input(0), batch, samples), parts.constant(places), axis=1)
+    x = parts.make("Gather", parts.input(0).reshape(batch, samples), places, axis=1)
     if node.has(2):
-        x = parts.make("Mul", x, parts.input(2))
+        x = x * parts.input(2)
     bins = length // 2 + 1 if node.attribute("onesided", 1) else length
     spectrum = _transform(parts, x, (batch, frames, length, 1), bins, inverse=False)
     parts.reshaped_result(spectrum)

@@ -102,6 +102,10 @@ class NodeView:
         """Return the array type of an input."""
         return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
 
+    def is_typed(self, name: str) -> bool:
+        """Check whether type and shape of a tensor are known."""
+        return name in self._infos or name in self._constants
+
     def _info(self, name: str) -> TensorInfo:
         info, values = self._infos.get(name), self._constants.get(name)
         if info is None and values is not None:
@@ -120,6 +124,10 @@ class NodeView:
         if values is None:
             self.refuse(f"{label} ({self.proto.input[index]}) must be constant")
         return values
+
+    def number(self, index: int, label: str) -> int:
+        """Return the integer in a one-element input that must be constant."""
+        return int(self.needed(index, label).reshape(-1)[0])
 
 
 def _text(value: bytes) -> str:
