@@ -5,8 +5,7 @@ from operator import ge
 from typing import NamedTuple, Self
 
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
-from npu_device.abi.checks import check_spans
-from npu_device.abi.errors import AbiError
+from npu_device.abi.errors import AbiError, check_spans
 
 
 class Word(NamedTuple):

@@ -1,5 +1,7 @@
-"""Error codes visible to firmware, and the exceptions of this package."""
+"""Error codes visible to firmware, the exceptions of this package, and the check of spans in tables of the ABI."""
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import IntEnum, unique
 from typing import Self
 
@@ -14,6 +16,23 @@ class ExternalEngineError(NpuDeviceError):
 
 class AbiError(NpuDeviceError):
     """Error of an inconsistent ABI table, or of a value that does not fit the ABI."""
+
+
+def check_spans(kind: str, spans: Sequence[tuple[str, int, int]], begin: int, end: int, *, gaps: bool = False) -> None:
+    """Raise AbiError for names that are not unique, spans that overlap or do not fit `begin`..`end`, and gaps unless
+    these are allowed. `spans`: (name, first, size), in order."""
+    for name, count in Counter(name for name, _, _ in spans).items():
+        if count > 1:
+            raise AbiError(f"{kind} {name}: declared twice, names must be unique")
+    position = begin
+    for name, first, size in spans:
+        if size < 1 or first < position or not (gaps or first == position):
+            raise AbiError(f"{kind} {name} at {first:#x}: must start at {position:#x}{' or above' if gaps else ''}")
+        position = first + size
+        if position > end:
+            raise AbiError(f"{kind} {name} ends at {position:#x}: must end at {end:#x} or below")
+    if position != end and not gaps:
+        raise AbiError(f"{kind} {spans[-1][0]} ends at {position:#x}: must end at {end:#x}")
 
 
 class TextEnum(IntEnum):

@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-from npu_device.abi.checks import check_spans
+from npu_device.abi.errors import check_spans
 
 
 class MapEntry(NamedTuple):

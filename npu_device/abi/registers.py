@@ -4,8 +4,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from npu_device.abi import ABI_VERSION
-from npu_device.abi.checks import check_spans
-from npu_device.abi.errors import AbiError
+from npu_device.abi.errors import AbiError, check_spans
 from npu_device.abi.memory_map import NPU_WINDOW
 
 ID_MAGIC = 0x4E50  # "NP"
