@@ -316,17 +316,17 @@ class ProductCost:
         buffers = self._sizes.buffers(demand, ahead, loops)
         nest = self._nest(tile, buffers, loops)
         streams = self._streams(tile, nest, buffers, demand)
-        step = self._step(tile, nest)
-        ports = self._ports(tile, nest, buffers, demand, step)
+        step, reads = self._step(tile, nest), self._reads(tile, demand)
+        ports = self._ports(tile, nest, buffers, reads, step)
         middle, last = max(step, ports.continues), max(step, ports.completes)
         for name, delay in ports.delays.items():
             streams[name] = streams[name]._replace(longest=streams[name].longest + delay)
         computed = self._compute(tile, nest, middle, last, ports.port_cycles)
         traffic = self._traffic(streams, nest)
         walk = self._walk(streams, nest, ahead, computed).cycles() - traffic.begin - traffic.end
-        engines = max(computed, walk, self._in_place(tile, nest, buffers, demand))
+        engines = max(computed, walk, self._in_place(tile, nest, buffers, reads))
         command = traffic.cycles(engines, last)
-        read = nest.steps * (demand["in0"] + demand["in1"])
+        read = nest.steps * (reads["in0"] + reads["in1"])
         if self._batch == 1:
             return command, traffic.size, read
         cycles = max(ceil_div(command, self._shares), traffic.moved, computed * nest.lanes // self._target.engines)
@@ -340,6 +340,15 @@ class ProductCost:
         step = self._step(tile, nest)
         traffic = self._traffic(self._streams(tile, nest, buffers, demand), nest)
         return traffic.cycles(self._compute(tile, nest, step, step), step)
+
+    def _reads(self, tile: Tile, demand: Sizes) -> Sizes:
+        """Return the bytes of operands at an engine's step: of an image, those of its kernel positions and channels."""
+        if not self._conv:
+            return demand
+        channels = channels_of(self._layer)
+        elements = tile[0] * ceil_div(tile[2], channels) * min(tile[2], channels) * groups_of(self._layer, tile)
+        part = ceil_div(demand["in0"] * min(tile[2], channels), channels)
+        return {**demand, "in0": min(part, bytes_of(elements, self._kinds[0]))}
 
     def _step(self, tile: Tile, nest: LoopNest) -> int:
         """Return the NPU cycles of an engine for a tile."""

@@ -49,6 +49,8 @@ class Tiles:
     """Whether it moves for all lanes, into the buffers of none."""
     step: int = 1
     """Rows of the matrix from one row of the part to the next."""
+    used: tuple[Column, Column] | None = None
+    """Maximum number of rows and columns that each tile reads of what moved; None: all."""
 
     @property
     def _owner(self) -> Column:
@@ -76,6 +78,13 @@ class Tiles:
 
     def _row_bytes(self) -> Column:
         return bytes_of_columns(self.columns, self.matrix.bits)
+
+    def _extent(self, move: Column) -> tuple[Column, Column]:
+        """Return the rows, and the bytes of a row, that each tile uses of what moved at tile `move`."""
+        rows, columns = self.rows[move], self.columns[move]
+        if self.used is not None:
+            rows, columns = np.minimum(rows, self.used[0]), np.minimum(columns, self.used[1])
+        return rows, bytes_of_columns(columns, self.matrix.bits)
 
     def stream(
         self, role: Role, aux: int, write: bool = False, late: bool = False, table: bool = False,
@@ -105,16 +114,17 @@ class Tiles:
 
     def regions(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
         """Return (address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
+        tile = np.arange(len(self.row))
         if self.slots is None:
-            location = (self._address(), self.rows, self._row_bytes())
+            location = (self._address(), *self._extent(tile))
         elif not len(self.moves):
-            location = (np.full_like(self.row, self.slots.addresses[0]), self.rows, self._row_bytes())
+            location = (np.full_like(self.row, self.slots.addresses[0]), *self._extent(tile))
         else:
-            move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
+            move = self._move() if only is None else np.searchsorted(self.moves, tile)
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
             address = self.slots.at(self.slots.turns(self._owner))[move]
-            size = (self.rows * self._row_bytes())[latest] * self._expansion
+            size = np.multiply(*self._extent(latest)) * self._expansion
             location = (address, np.ones_like(size), size)
         if only is None:
             return location

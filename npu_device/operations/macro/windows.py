@@ -9,7 +9,7 @@ POOL has the same words, per channel. MAX ignores pads. AVG divides by the eleme
 or with `count_pads` in the padded image.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -155,15 +155,17 @@ class ConvMacro(ProductMacro):
         first_use = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         extent = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.split(nest, movement, lanes, setting, ("in0",))
+        tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         if movement.moves:
             in0 = folds.of.block_tiles("in0", self.in0, *extent, movement.moves["in0"], s.step)
-            return self.product_plan(folds, in0, setting)
-        tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
-        moves = np.flatnonzero(first_use[tile] & begins)
-        shared = lanes > 1 and len(moves) == 1
-        at, rows, first, width = (column[tile] for column in extent)
-        in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared, step=s.step)
-        return self.product_plan(folds, in0, setting)
+        else:
+            moves = np.flatnonzero(first_use[tile] & begins)
+            shared = lanes > 1 and len(moves) == 1
+            at, rows, first, width = (column[tile] for column in extent)
+            in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared, step=s.step)
+        # of a patch, a step reads the pixels at its kernel positions, and the channels of its k tile
+        used = folds.nest.rows * -(-folds.nest.depth // channels), folds.nest.depth * groups[tile]
+        return self.product_plan(folds, replace(in0, used=used), setting)
 
 
 def _images(patches: elements.Values) -> list[elements.Values]:

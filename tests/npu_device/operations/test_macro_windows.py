@@ -142,6 +142,20 @@ def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int
     assert sum(step.payload for step in steps if isinstance(step, Transfer) and step.write) == 63 * 8
 
 
+@pytest.mark.parametrize(
+    ("depth", "size"), [(8, 16 * 8), (16, 16 * 16), (20, 27 * 16), (144, 27 * 16)],
+    ids=("half the channels", "one position", "two positions", "all positions"),
+)  # fmt: skip
+def test_a_step_reads_the_pixels_and_channels_of_its_k_tile(depth: int, size: int) -> None:
+    """The first tile has 16 results, whose windows cover 3 x 9 pixels of 16 channels, a byte each."""
+    rig, d, made, _ = residual_block()
+    macro = rig.decoded(d.with_(tile_k=depth), made)
+    plan = macro.plan(Setting(Bus(64, 128), lambda distance: buffers("full", distance), "im2col"))
+    pieces = (plan.pieces[index] for index in plan.piece)
+    first = next(piece for piece in pieces if isinstance(piece, Compute))
+    assert first.reads[0].payload == size
+
+
 def test_a_tile_that_ends_within_a_group_is_a_shape_error() -> None:
     rig, d, made, _ = residual_block()
     own = made.words(Opcode.CONV2D_T) | {"groups": 4}

@@ -24,6 +24,7 @@ AXES = {
     "engines": ("npu.te.count", (1, 2, 4, 8), {}),
     "scratchpad": ("npu.spm.size", SPM, {}),
     "scratchpad, slow DRAM": ("npu.spm.size", SPM, {"npu.dram.bytes_per_second": SLOW_DRAM}),
+    "scratchpad, tiles of 64": ("npu.spm.size", SPM, {"compiler.tile": "64"}),
 }  # fmt: skip
 """Key, ascending values, other keys."""
 KNOWN = {("pointwise", "scratchpad"): 1.05}
