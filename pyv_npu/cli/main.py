@@ -61,17 +61,6 @@ _COMMAND = "COMMAND"
 """Placeholder of a verb in the help."""
 
 
-class _Unshown:
-    """Placeholder for the help formatter that argparse creates for every argument to check its metavar; the real one
-    reads the terminal width and compiles patterns each time."""
-
-    def __init__(self, prog: str) -> None:
-        pass
-
-    def _format_args(self, action: argparse.Action, default_metavar: str | None) -> str:
-        return ""
-
-
 class _Single(argparse._StoreAction):
     """Action that stores the value of an option and rejects a second, different value."""
 
@@ -90,13 +79,9 @@ class _ArgumentParser(argparse.ArgumentParser):
     """Argument parser that raises UsageError instead of exiting."""
 
     def __init__(self, **keywords: Any) -> None:
-        super().__init__(formatter_class=_Unshown, **keywords)  # type: ignore[arg-type]
+        super().__init__(**keywords)
         for name in (None, "store"):
             self.register("action", name, _Single)
-
-    def format_help(self) -> str:
-        self.formatter_class = argparse.HelpFormatter
-        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")

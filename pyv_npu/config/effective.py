@@ -7,7 +7,7 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, KeyRuleError, KeyShape
@@ -142,7 +142,10 @@ def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effec
     for path, raw, origin in settings:
         try:
             key, item = _find(keys, path)
-            values[key.path] = _convert(key, item, raw, values)
+            if item is None:
+                values[key.path] = key.convert(raw)
+            else:
+                values[key.path] = {**(values.get(key.path) or key.default), **key.convert({item: raw})}
         except PyvNpuError as error:
             raise _locate_error(error, origin) from None
         origins[key.path] = origin
@@ -164,22 +167,13 @@ def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
     parent, _, item = path.rpartition(".")
     if parent in keys and keys[parent].form.shape is KeyShape.TABLE:
         return keys[parent], item
-    for name, key in keys.items():
-        if name.startswith(path + ".") and "." not in name[len(path) + 1 :] and "section_value" in key.rule:
-            return key, None
-    if any(name.startswith(path + ".") for name in keys):
-        raise KeyRuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")
+    below = [name for name in keys if name.startswith(path + ".")]
+    for name in below:
+        if "." not in name[len(path) + 1 :] and "section_value" in keys[name].rule:
+            return keys[name], None
+    if below:
+        raise KeyRuleError(f"{path}: is a section, not a value; set one of its keys, for example {below[0]}")
     raise unknown(path, keys)
-
-
-def _first(keys: Mapping[str, Key], section: str) -> str:
-    return next(name for name in keys if name.startswith(section + "."))
-
-
-def _convert(key: Key, item: str | None, raw: object, values: Mapping[str, Any]) -> object:
-    if item is None:
-        return key.convert(raw)
-    return {**values.get(key.path, key.default), **key.convert({item: raw})}
 
 
 def file_settings(path: str, name: str) -> list[Setting]:

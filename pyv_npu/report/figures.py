@@ -149,29 +149,27 @@ def _core(submissions: Submissions) -> Table:
 
 
 def gantt_chart(
-    shown: Mapping[str, Table], end: int, tickets: Integers | None = None, layers: Sequence[str] = (),
-    binned: Series | None = None, engines: Mapping[str, int] | None = None, waits: Sequence[Sequence[int]] = (),
-    hertz: float = 0,
+    shown: Mapping[str, Table], end: int, tickets: Integers, layers: Sequence[str], binned: Series,
+    engines: Mapping[str, int], waits: Sequence[Sequence[int]], hertz: float,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the object that page/gantt.js reads. `layers`: known layers of the first commands of `tickets`, ascending.
     `binned`: series below the lanes; `engines`: number of each kind; `waits`: as in `Analysis`."""
-    count = min(0 if tickets is None else len(tickets), len(layers))
+    count = min(len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
-    edges = np.zeros(1, np.int64) if binned is None else binned.edges
     columns: dict[tuple[int, ...], int] = {}  # tickets of lanes are often equal
     return {
         "end": end,
         "hertz": hertz,
-        "engines": dict(engines or {}),
+        "engines": dict(engines),
         "layers": names,
         "known": count,
-        "tickets": differences(np.zeros(0, np.int64) if tickets is None else tickets[:count]),
+        "tickets": differences(tickets[:count]),
         "layer": differences(np.array([order[name] for name in layers[:count]], np.int64)),
         "waits": [list(wait) for wait in waits[:count]],
-        "bins": len(edges) - 1,
-        "edges": differences(edges),
-        "tracks": [] if binned is None else _tracks(binned),
+        "bins": len(binned.edges) - 1,
+        "edges": differences(binned.edges),
+        "tracks": _tracks(binned),
         "lanes": [
             {
                 "name": name,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import sqrt
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.opcodes import BITS, DataType
@@ -200,14 +200,9 @@ def estimate(
         for key, energy in spent.items():
             parts[key] = parts.get(key, 0.0) + energy
     parts |= dict(_platform_energy(prices, counters, instructions, descriptors, seconds))
-    return EnergyEstimate(prices, _as_integers(parts), _as_integers(layers), seconds, operations)
-
-
-K = TypeVar("K")
-
-
-def _as_integers(energy: Mapping[K, float]) -> dict[K, int]:
-    return {key: round(value) for key, value in energy.items()}
+    by_part = {key: round(energy) for key, energy in parts.items()}
+    by_layer = {name: round(energy) for name, energy in layers.items()}
+    return EnergyEstimate(prices, by_part, by_layer, seconds, operations)
 
 
 def _platform_energy(
