@@ -120,7 +120,7 @@ def _engines(run: Result[Any]) -> dict[str, int]:
 def _gantt(run: Result[Any], binned: Series) -> dict[str, Any]:
     names, waits = ((), ()) if run.analysis is None else (run.analysis.names, run.analysis.waits)
     assert run.cycles is not None, "a report shows runs with time"
-    tables = lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
+    tables = lanes(run.spans, Submissions() if run.core is None else run.core.latency.submissions)
     tickets = run.spans.commands["ticket"]
     return gantt_chart(tables, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz)
 

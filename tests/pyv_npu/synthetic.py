@@ -1,10 +1,13 @@
 """Made-up result objects with every key of docs/results.md, for tests of what is built upon them."""
 
+from collections.abc import Iterable
 from copy import deepcopy
 from random import Random
 from typing import Any
 
-from pyv_npu.observe.latency.rows import Reason, Submission, Submissions
+import numpy as np
+
+from pyv_npu.observe.latency.rows import COLUMN, NONE, WIDTH, Reason, Submission, Submissions
 from pyv_npu.observe.latency.table import Latency
 
 REASONS = ("setup", "descriptor_store", "fence", "mmio", "batch", "bus", "issue", "full_wait", "fetch", "validate",
@@ -77,4 +80,14 @@ def submissions(count: int, tight: bool, seed: int = 1) -> list[Submission]:
 
 
 def latency(count: int, tight: bool) -> Latency:
-    return Latency(Submissions.of(submissions(count, tight)), rejected=3, t0_source="symbol")
+    return Latency(as_rows(submissions(count, tight)), rejected=3, t0_source="symbol")
+
+
+def as_rows(submissions: Iterable[Submission]) -> Submissions:
+    """Convert submissions to rows."""
+    matrix = np.zeros((0, WIDTH), np.int64)
+    for submission in submissions:
+        values = {**submission._asdict(), **submission.reasons}
+        row = [0 if name not in values else NONE if values[name] is None else values[name] for name in COLUMN]
+        matrix = np.vstack([matrix, np.array([row], np.int64)])
+    return Submissions(lambda: [matrix])

@@ -95,28 +95,16 @@ class Submissions(Sequence[Submission]):
         self.chunks = chunks
         self._count: int | None = None
 
-    @classmethod
-    def of(cls, submissions: Iterable[Submission]) -> "Submissions":
-        """Convert submissions to rows."""
-        import numpy as np
-
-        matrix = np.array([_row(submission) for submission in submissions], dtype=np.int64).reshape(-1, WIDTH)
-        return cls(lambda: [matrix])
-
     def column(self, name: str) -> "Integers":
         """Return a column of `COLUMNS` over all rows."""
         import numpy as np
 
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
-    def where(self, mask_of: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
-        """Return the rows selected by the mask `mask_of(chunk)`."""
-        return Submissions(lambda: (rows[mask_of(rows)] for rows in self.chunks()))
-
     @property
     def failed(self) -> "Submissions":
         """Submissions that ended in an error."""
-        return self.where(lambda rows: rows[:, COLUMN["error"]] != 0)
+        return Submissions(lambda: (rows[rows[:, COLUMN["error"]] != 0] for rows in self.chunks()))
 
     def __len__(self) -> int:
         if self._count is None:
@@ -146,12 +134,3 @@ def _submission(row: list[int]) -> Submission:
     values |= {name: None if row[COLUMN[name]] == NONE else row[COLUMN[name]] for name in STAMPS}
     reasons = {reason: cycles for reason, cycles in zip(_REASONS, row[REASONS], strict=True) if cycles}
     return Submission(**values, reasons=reasons)
-
-
-def _row(submission: Submission) -> list[int]:
-    row = [0] * WIDTH
-    for name in (*_FACTS, *STAMPS):
-        value = getattr(submission, name)
-        row[COLUMN[name]] = NONE if value is None else value
-    row[REASONS] = [submission.reasons.get(reason, 0) for reason in _REASONS]
-    return row

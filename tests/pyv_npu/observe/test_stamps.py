@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
@@ -298,7 +299,7 @@ def test_rows_and_submissions_are_the_same_thing() -> None:
         Submission(0x8000_0000, True, 1, 2, 3, False, stream=2, t2=9, ticket=4, reasons={Reason.SETUP: 1}),
         Submission(0x8000_0040, False, None, 12, 13, True, number=1, t7=0, error=5),
     ]
-    rows = Submissions.of(made)
+    rows = synthetic.as_rows(made)
     fields = [name for name in dir(made[0]) if not name.startswith("_") and not callable(getattr(made[0], name))]
     assert {"descriptor", "t0", "t7", "reasons"} <= set(fields)
     assert [[getattr(each, name) for name in fields] for each in rows] == [
@@ -306,4 +307,4 @@ def test_rows_and_submissions_are_the_same_thing() -> None:
     ]
     assert rows[1].descriptor == 0x8000_0040
     assert rows[1:][0].t7 == 0
-    assert len(Submissions.of([])) == 0
+    assert len(synthetic.as_rows([])) == 0

@@ -20,7 +20,6 @@ from npu_device.trace.stream import EventStream
 from pyv_native.files import replacing, write_text
 from pyv_npu import manifest
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import MAX_POINTS, Line, distributions, lines, quantitative
 from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
@@ -115,7 +114,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Path) -> None:
     made = synthetic.submissions(25, tight=False)
-    write_latency_csv(tmp_path / "latency.csv", Submissions.of(made))
+    write_latency_csv(tmp_path / "latency.csv", synthetic.as_rows(made))
     rows = list(csv.DictReader((tmp_path / "latency.csv").open()))
     assert len(rows) == 25
     assert tuple(rows[0]) == LATENCY_COLUMNS
