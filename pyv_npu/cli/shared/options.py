@@ -34,22 +34,19 @@ _MODE = (("--mode", "--te-mode", "--te_mode"), MODE, "MODE", "how firmware submi
 _RING = (("--queue-size",), "npu.queue.size", "N", "entries of the ring of loose mode, a power of two")
 _QUEUE = (("--queue-size",), "queue_size", "N", "entries of the ring in loose mode, of the device queue in tight mode")
 """`queue_size` is not a key; `pyv_npu.config.effective.QUEUE_SIZE` maps it to the key of the mode."""
-_PAIRS = (
-    ("--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"),
-    ("--set", "", "KEY=VALUE", "any key of the configuration; repeatable"),
-)
 
 
 def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
     """Add the options that `effective` reads; those that set a key are appended to `settings` in command-line order."""
-    parser.set_defaults(settings=[])
     for names, key, metavar, text in (_MODE, _QUEUE, *_KEYS) if with_mode else (_RING, *_KEYS):
         help_text = f"{text} ({key})" if "." in key else text
         parser.add_argument(
             *names, dest="settings", action=SettingAction, type=partial(setting, key), metavar=metavar, help=help_text
         )
-    for name, prefix, metavar, text in _PAIRS:
-        _pair_argument(parser, name, prefix, metavar, text)
+    _pair_argument(
+        parser, "--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"
+    )
+    setting_arguments(parser)
     parser.add_argument(
         "--plugin", dest="settings", action=_Item, const=PLUGINS, metavar="FILE.py",
         help=f"devices and instructions of your own (pyv-npu docs extending); repeatable ({PLUGINS})",
@@ -60,8 +57,6 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
         f"({SERIAL})",
     )  # fmt: skip
     parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
-    _config_argument(parser)
-    _trusted_argument(parser)
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
 
 
@@ -93,31 +88,16 @@ class _Item(argparse.Action):
 def setting_arguments(parser: argparse.ArgumentParser) -> None:
     """Add only `--set`, `--config` and `--trusted`."""
     parser.set_defaults(settings=[])
-    _pair_argument(parser, *_PAIRS[-1])
-    _config_argument(parser)
-    _trusted_argument(parser)
+    _pair_argument(parser, "--set", "", "KEY=VALUE", "any key of the configuration; repeatable")
+    text = "YAML, or a name that `pyv-npu info` lists; later ones win"
+    parser.add_argument("--config", action="append", default=[], metavar="FILE", help=text)
+    text = "configurations, a SWEEP.yaml and a record may load plugins, start engines and open files"
+    parser.add_argument("--trusted", action="store_true", help=text)
 
 
 def _pair_argument(parser: argparse.ArgumentParser, name: str, prefix: str, metavar: str, text: str) -> None:
     kind = partial(_pair, name, prefix, metavar)
     parser.add_argument(name, dest="settings", action=SettingAction, type=kind, metavar=metavar, help=text)
-
-
-def _config_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="YAML, or a name that `pyv-npu info` lists; later ones win",
-    )
-
-
-def _trusted_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trusted", action="store_true",
-        help="configurations, a SWEEP.yaml and a record may load plugins, start engines and open files",
-    )  # fmt: skip
 
 
 HARM = {

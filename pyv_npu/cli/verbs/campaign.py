@@ -1,12 +1,12 @@
 """`pyv-npu campaign`: run a program many times with one random fault each, and count the outcomes."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, session, work
 from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose, write_file
+from pyv_npu.cli.shared.points import run_words
 from pyv_npu.config import with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.faults.plan import read_plan
@@ -19,8 +19,6 @@ NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
 DEFAULT_RUNS = 200
 MOST_RUNS = 1_000_000
-_NOT_OF_RUN = ("-n", "-o", "--output", "--csv", "--mode")
-"""Options with a value that are not copied to the `run` command: `run` lacks them, or the page adds them."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,23 +80,12 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     call.show(result, as_text(outcome_sections(outcomes)), as_json=args.json)
     if folder is not None:
         read = [config.run.program, *files_beside(config.run.program), str(args.faults), *args.config]
-        folder.write(config.run.program, outcomes, _run_of(args, call.command_line), fingerprints(read))
+        args.settings = [
+            pair for pair in args.settings if pair[0] != options.MODE
+        ]  # the page adds the mode of each run
+        folder.write(config.run.program, outcomes, ["pyv-npu", *run_words(args)], fingerprints(read))
         diagnose(f"the page is in {folder.place / PAGE}")
     return OK
-
-
-def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
-    """Return the `run` command of the campaign's program with the same options, without mode and faults."""
-    command, positional, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
-    for word in words[2:]:
-        name = word.partition("=")[0]
-        if skip or word in positional:
-            skip = False
-        elif name in _NOT_OF_RUN:
-            skip = "=" not in word
-        elif not (word[:2] in ("-n", "-o") and word[:2] != word):
-            command.append(word)
-    return command
 
 
 def _count(text: str) -> int:
