@@ -11,7 +11,6 @@ from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.schema import keys_of
 from pyv_npu.config.tree import SIM_LEVELS, Config
-from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.errors import UsageError
 
 SCRIPTS = {
@@ -95,7 +94,7 @@ def _values(option: str, choices: Mapping[str, Sequence[str]]) -> Sequence[str]:
         return choices[option]
     keys = keys_of(Config)
     named: Mapping[str, Iterable[str]] = {
-        "--preset": presets.NAMES, "--config": presets.CONFIGS, "--qconfig": QCONFIGS,
+        "--preset": presets.NAMES, "--config": data_files("configs"), "--qconfig": data_files("qconfigs"),
         "--set": (f"{path}=" for path in keys), "--mode": keys["npu.mode"].rule["choices"],
         "--core": keys["core.engine"].rule["choices"], "--sim-level": SIM_LEVELS.values(),
         "--sim_level": SIM_LEVELS.values(), "--isa": keys["core.custom"].rule["choices"],

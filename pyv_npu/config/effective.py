@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, KeyRuleError, KeyShape
-from pyv_npu.config.package_data import find_file
+from pyv_npu.config.package_data import data_files, find_file
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
@@ -76,7 +76,7 @@ def load(
         settings += file_settings(find_file(name, "configs"), str(name))
     settings_of_caller = dict(overrides or {})
     base = settings_of_caller.pop("preset", preset)
-    if base in presets.CONFIGS:
+    if base in data_files("configs"):
         settings += file_settings(find_file(str(base), "configs"), str(base))
     elif base is not None:
         try:

@@ -14,6 +14,15 @@ def data_files(folder: str, suffix: str = ".yaml") -> dict[str, str]:
     return {name: os.path.join(path, f"{name}{suffix}") for name in names}
 
 
+def descriptions(folder: str) -> dict[str, str]:
+    """Return name -> first comment of the YAML files of a folder."""
+    texts = {}
+    for name, path in data_files(folder).items():
+        with open(path, encoding="utf-8") as file:
+            texts[name] = file.readline().removeprefix("#").strip()
+    return texts
+
+
 def find_file(name: "str | os.PathLike[str]", folder: str, suffix: str = ".yaml", base: str = "") -> str:
     """Return the path of a file: `name` relative to `base` if it exists, else the package's file of this name.
 

@@ -19,16 +19,6 @@ from pyv_npu.errors import BadInputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIGS = {
-    "onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2",
-    "oaken-lpddr": "Oaken with LPDDR: 270 TFLOPS fp16, 1.1 TB/s, 256 GB, engines for keys and values",
-    "oaken-hbm": "Oaken with HBM: 270 TFLOPS fp16, 2.0 TB/s, 80 GB, engines for keys and values",
-    "a100": "a stand-in for an A100: our device with 311 TFLOPS fp16, 2.0 TB/s, 80 GB",
-    "lpu-lpddr": "the LPU with LPDDR: Oaken's cores and memory without the engines",
-    "lpu-hbm": "the LPU with HBM: Oaken's cores and memory without the engines",
-}
-"""Name -> description of the files in configs/."""
-
 NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie", "rocc", "dsa", "nvme",
          "cxl-cache")  # fmt: skip
 DEFAULT = "soc-axi"

@@ -158,15 +158,6 @@ class _Sections:
         return isinstance(name, str) and bool(re.fullmatch(_SECTION, name))
 
 
-QCONFIGS = {
-    "allowed-widths": "which widths may be given, packing, alignment and scratchpad, with the usual values",
-    "int4-weights": "weights of 4 bits, those of the first layer of 8, keys and values of 8",
-    "kv-by-head": "keys and values of 4 and 8 bits by layer and by head",
-    "vector-weights": "weights in vector quantization with four codebooks",
-}
-"""Name -> description of the files in qconfigs/."""
-
-
 def load_qconfig(path: "str | Path") -> "QConfig":
     """Read a file, or a shipped file by its name. BadInputError, with the line: no YAML, an unknown key, an invalid
     value."""

@@ -9,9 +9,7 @@ from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.config import presets
 from pyv_npu.config.energy_table import read_shipped_table
-from pyv_npu.config.package_data import data_files
-from pyv_npu.config.presets import CONFIGS
-from pyv_npu.config.yaml_file import QCONFIGS
+from pyv_npu.config.package_data import data_files, descriptions
 from pyv_npu.errors import UsageError
 from pyv_npu.text import as_json, lines_of
 from toolchain import gnu
@@ -92,8 +90,8 @@ def _blocks() -> list[_Block]:
         _Block("built_in_models", "built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
         _Block("examples", examples, _examples()),
         _Block("presets", "timing presets (--preset NAME)", timing),
-        _Block("configurations", "configurations (--config NAME)", list(CONFIGS.items())),
-        _Block("qconfigs", "QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
+        _Block("configurations", "configurations (--config NAME)", list(descriptions("configs").items())),
+        _Block("qconfigs", "QConfigs (--qconfig NAME)", list(descriptions("qconfigs").items())),
         _Block("energy_tables", "tables of energy and area (--set energy.table=NAME)", tables),
         _Block("fault_plans", plans, list(data_files("examples").items())),
         _Block("sources", "example sources (pyv-npu build NAME)", list(data_files("examples", ".c").items())),

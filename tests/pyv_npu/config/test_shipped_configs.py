@@ -1,6 +1,7 @@
 """Configurations that ship with the package are named without a path."""
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 from npu_device.cost.tensor import gemm_rate
 from pyv_npu.cli import main
 from pyv_npu.config import load
-from pyv_npu.config.package_data import data_files
-from pyv_npu.config.presets import CONFIGS
-from pyv_npu.config.yaml_file import QCONFIGS
+from pyv_npu.config.package_data import data_files, descriptions
 from pyv_npu.workloads.compiled import target_of
 from toolchain.codegen.product_cost import step_cycles
 from toolchain.examples import EXAMPLES
+
+CONFIGS = descriptions("configs")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -42,8 +43,8 @@ def test_the_compiler_sees_the_speed_of_narrow_elements(speed: str, fp16: Fracti
     assert wide * (gemm_rate(npu.te, 16, 16) if speed == "by_bits" else npu.te.rows * npu.te.columns) == 64 * 128 * 256
 
 
-def test_every_file_that_ships_has_a_name() -> None:
-    assert set(data_files("configs")) == set(CONFIGS) and set(data_files("qconfigs")) == set(QCONFIGS)
+def test_every_file_that_ships_says_what_it_is() -> None:
+    assert all(re.fullmatch(r"[^\n]{20,110}", text) for text in (*CONFIGS.values(), *descriptions("qconfigs").values()))
 
 
 def test_onnxims_array_times_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ from npu_device.levels.command_list import load, run
 from npu_device.trace.events import ROLE, What
 from pyv_npu.cli import main
 from pyv_npu.config import yaml_file
-from pyv_npu.config.yaml_file import QCONFIGS, load_qconfig
+from pyv_npu.config.package_data import data_files
+from pyv_npu.config.yaml_file import load_qconfig
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.ir.graph import SPM, Graph, Role, TensorIR
@@ -213,7 +214,7 @@ def test_the_files_of_the_seeds_are_taken_verbatim(cli: Cli, text: str) -> None:
     cli.json(cli.model("mlp"), "--sim-level", "IA", "--qconfig", cli.file("q.yaml", SEED_WIDTHS))
 
 
-@pytest.mark.parametrize("name", QCONFIGS)
+@pytest.mark.parametrize("name", data_files("qconfigs"))
 def test_shipped_files_are_taken_by_name(cli: Cli, name: str) -> None:
     text = (Path(yaml_file.__file__).parent.parent / "qconfigs" / f"{name}.yaml").read_text(encoding="utf-8")
     assert load_qconfig(name) == load_qconfig(cli.file("copy.yaml", text))
