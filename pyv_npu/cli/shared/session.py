@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -99,23 +99,28 @@ def trace_argument(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> N
 
 def check(args: argparse.Namespace, config: "Config", *, core: bool) -> None:
     """Raise UsageError for contradictory options, and for options that require a core if there is none."""
-    if config.run.sanitize and not core:
-        raise UsageError("--sanitize: looks at firmware on the core, and this run has none; drop it")
-    for name in _ON_CORE:
-        if not core and getattr(args, name) is not None:
-            raise UsageError(f"--{name}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
+    lines = config.platform.serial
+    on_core = {f"--{name}": getattr(args, name) is not None for name in _ON_CORE}
+    for option, used in {**on_core, "--sanitize": bool(config.run.sanitize), KEY: bool(lines)}.items():
+        if used and not core:
+            raise UsageError(f"{option}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
     for name in ("gdb", "save"):
         if args.faults is not None and getattr(args, name) is not None:
             raise UsageError(f"--{name}: a run with --faults is neither debugged nor saved; drop one of the two")
-    if args.faults is not None and core:
+    if args.faults is not None:
         check_values(args)
-    if args.rtos is not None and args.gdb is None:
-        raise UsageError(f"--rtos {args.rtos}: is about the threads of GDB; add --gdb PORT")
-    if args.gdb_files is not None and args.gdb is None:
-        raise UsageError(f"--gdb-files {args.gdb_files}: is about files of GDB; add --gdb PORT")
+    for option, value in (("--rtos", args.rtos), ("--gdb-files", args.gdb_files)):
+        if value is not None and args.gdb is None:
+            raise UsageError(f"{option} {value}: is about GDB; add --gdb PORT")
     if args.gdb_files is not None and not args.gdb_files.is_dir():
         raise UsageError(f"--gdb-files {args.gdb_files}: is no folder; make it first")
-    check_lines(args, config.platform.serial, core=core)
+    for name in ("gdb", "faults") if is_live(lines) else ():
+        if getattr(args, name) is not None:
+            raise UsageError(
+                f"--{name}: needs input that is known before the run, --serial file:PATH; drop one of the two"
+            )
+    if args.json and any(line.startswith("stdio") for line in lines):
+        raise UsageError("--json: standard output has the result alone; give --serial pty, tcp:PORT or unix:PATH")
     check_traces(args)
 
 
@@ -123,21 +128,6 @@ def check_values(args: argparse.Namespace) -> None:
     """Raise UsageError for fault injection in a run without values."""
     if args.timing_only:
         raise UsageError("--timing-only: what a fault leads to shows in results, which it leaves out; drop it")
-
-
-def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool) -> None:
-    """Raise UsageError for serial lines that the run does not support."""
-    if lines and not core:
-        raise UsageError(f"{KEY}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
-    if not is_live(lines):
-        return
-    for name in ("gdb", "faults"):
-        if getattr(args, name) is not None:
-            raise UsageError(
-                f"--{name}: needs input that is known before the run, --serial file:PATH; drop one of the two"
-            )
-    if args.json and any(line.startswith("stdio") for line in lines):
-        raise UsageError("--json: standard output has the result alone; give --serial pty, tcp:PORT or unix:PATH")
 
 
 def check_traces(args: argparse.Namespace) -> None:

@@ -225,11 +225,11 @@ def note(tracker: Tracker, kind: int, first: int, second: int, third: int) -> in
 
 def crowded(tracker: Tracker) -> int:
     """Return 1 if the next call may exceed the buffer's capacity, or rows and evidence should be spilled."""
-    slots = (tracker.room - len(tracker.slots)) // SLOT + len(tracker.free)
+    slots = (tracker.slot_capacity - len(tracker.slots)) // SLOT + len(tracker.free)
     notes = max(len(tracker.notes) // NOTE_WORDS, len(tracker.periods) // PERIOD_WORDS)
     buckets = len(tracker.line_keys)
     if (
-        slots < max(tracker.ring_size, LOG) + 2 or len(tracker.spare) < SPARE or notes + SPARE > tracker.note_room
+        slots < max(tracker.ring_size, LOG) + 2 or len(tracker.spare) < SPARE or notes + SPARE > tracker.note_capacity
         or (buckets < LINES and 3 * buckets < 4 * (tracker.lines + SPARE))
     ):  # fmt: skip
         return 1

@@ -38,7 +38,7 @@ LINKAGE = Linkage(submissions.descriptor_flags, submissions.watch_status, submis
 Calls = Mapping[Definition, Callable[..., int]]
 
 _SETTINGS = (
-    "npu", "one_way", "look", "named", "issue", "ring_base", "ring_size", "ring_tail", "room", "note_room",
+    "npu", "one_way", "look", "named", "issue", "ring_base", "ring_size", "ring_tail", "slot_capacity", "note_capacity",
     "full_lines", "lines",
 )  # fmt: skip
 _FIELDS = layout(Tracker).fields
@@ -120,7 +120,7 @@ class Recorder:
         for name, value in (dict(self._settings) | {name: values[name] for name in _NUMBERS}).items():
             setattr(root, name, value)
         root.ring_base, root.ring_size, root.ring_tail = base, size, tail
-        root.room, root.note_room = rows * SLOT, notes
+        root.slot_capacity, root.note_capacity = rows * SLOT, notes
         root.prebuilt.fill(self._prebuilt)
         slots = values["slots"]
         unused = (row for row in range(0, len(slots), SLOT) if not slots[row + ACCEPTED] and not slots[row + HOLDERS])

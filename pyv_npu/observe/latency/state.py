@@ -79,9 +79,9 @@ class Tracker:
     ring_size: int = 0
     ring_tail: int = 0
     """Tail of the device's ring at a call."""
-    room: int = 0
+    slot_capacity: int = 0
     """Capacity of `slots`, words."""
-    note_room: int = 0
+    note_capacity: int = 0
     """Capacity of notes, and of periods."""
 
     rejected: int = 0

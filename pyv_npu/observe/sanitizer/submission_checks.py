@@ -72,9 +72,9 @@ class SubmissionChecks:
         for holding in submission.holdings:
             if holding.role is HoldingRole.OUTPUT:
                 continue
-            late = self._shadow.latest(holding.region.address, holding.region.end, since)
-            if late is not None and holding.touches(late.address, WIDTH):
-                store = AccessSide("store", late.cycle, late.pc)
+            latest = self._shadow.latest(holding.region.address, holding.region.end, since)
+            if latest is not None and holding.touches(latest.address, WIDTH):
+                store = AccessSide("store", latest.cycle, latest.pc)
                 side = submission.side._replace(ticket=self._requested_ticket(submission))
                 region = holding.region
                 self._notebook.add(

@@ -187,4 +187,4 @@ def test_the_py_v_core_and_levels_without_a_core_are_refused() -> None:
 
 def test_a_run_without_a_core_has_nothing_to_sanitize(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "llama2-7b", "--timing-only", "--layers", "1", "--sanitize"]) == 64
-    assert "--sanitize: looks at firmware on the core" in capsys.readouterr().err
+    assert "--sanitize: is about the core, and this run has none" in capsys.readouterr().err

@@ -391,7 +391,7 @@ def test_next_stays_in_the_function_under_a_fast_timer(tmp_path: Path) -> None:
     [
         (["--gdb", "x"], 64, "--gdb x: must be a port, 0..65535, or unix:PATH"),
         (["--gdb", "unix:"], 64, "--gdb unix:: must be a port, 0..65535, or unix:PATH"),
-        (["--gdb-files", "."], 64, "--gdb-files .: is about files of GDB; add --gdb PORT"),
+        (["--gdb-files", "."], 64, "--gdb-files .: is about GDB; add --gdb PORT"),
         (["--gdb", "0", "--gdb-files", "nowhere"], 64, "--gdb-files nowhere: is no folder; make it first"),
         (["--gdb", "65536"], 64, "--gdb 65536: must be a port, 0..65535, or unix:PATH"),
     ],

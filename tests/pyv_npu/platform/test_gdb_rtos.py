@@ -202,7 +202,7 @@ def test_a_description_of_ones_own_and_offsets_as_gdb_knows_them(elf: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
-        (("--rtos", "x.yaml"), 64, "--rtos x.yaml: is about the threads of GDB; add --gdb PORT"),
+        (("--rtos", "x.yaml"), 64, "--rtos x.yaml: is about GDB; add --gdb PORT"),
         (
             ("--gdb", "0", "--rtos", "no.yaml"),
             65,
