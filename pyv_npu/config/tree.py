@@ -51,12 +51,7 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
 class CoreConfig:
     """The RISC-V core."""
 
-    engine: str = _key(
-        DEFAULT_ENGINE,
-        "engine that executes the instructions",
-        source=ENGINE,
-        choices=tuple(ENGINES),
-    )
+    engine: str = _key(DEFAULT_ENGINE, "engine that executes the instructions", source=ENGINE, choices=tuple(ENGINES))
     isa: str = _key(
         "rv32imacu_zicsr_zifencei_zba_zbb_zbs_zicbom", "instruction set: misa, decoding and CSR masks follow it",
         source=HART,

@@ -36,11 +36,6 @@ class Instruments:
     log: InstructionLog | None = field(default=None, init=False)
     """Log of all instructions, after the run."""
 
-    @property
-    def table(self) -> str:
-        """Profile as text, after the run; empty without a profile."""
-        return "" if self.profiled is None else self.profiled.text()
-
     @contextmanager
     def on(self, platform: Platform) -> Iterator[None]:
         """Observe the loaded platform within the context, and write the files at its end. PyvExtError when the program

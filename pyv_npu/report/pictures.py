@@ -10,14 +10,7 @@ from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.metrics import roofline as device_roofline
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report.charts import (
-    ChartPoint,
-    Line,
-    distributions,
-    roofline,
-    round_significant,
-    stacked_bars,
-)
+from pyv_npu.report.charts import ChartPoint, Line, distributions, roofline, round_significant, stacked_bars
 from pyv_npu.result import Runs, headline
 from pyv_npu.run_sections.latency import REASONS
 from pyv_npu.sections import Chart

@@ -97,7 +97,8 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     if uart is not None:
         uart.finish()
     text = "" if call.report is None and shown.json else summary(result)
-    text += f"\n{watch.table}" if text and watch is not None and watch.table else ""
+    if text and watch is not None and watch.profiled is not None:
+        text += f"\n{watch.profiled.text()}"
     if call.report is not None:
         from pyv_npu.report.write import write_run
 

@@ -180,20 +180,21 @@ class Boundary:
         self._status.clear()
         self._flagged.clear()
         self._ledger.clear()
+        self._clear_ring()
+        self._restored = True
+
+    def _clear_ring(self) -> None:
         self._doorbells.clear()
         self._laps.clear()
         self._old.clear()
-        self._restored = True
         self._tail = self._rung = 0
 
     def _reset(self, row: CoreRow) -> None:
         """Begin a reset: CTRL.RESET takes effect on arrival, which a device read or a fence waits for."""
         start, cycles, *_ = row
         self._ledger.reset()
-        self._doorbells.clear()
-        self._laps.clear()
-        self._old.clear()
-        self._tail, self._rung, self._reset_at = 0, start + cycles + self._bus.timing.mmio_one_way, start
+        self._clear_ring()
+        self._rung, self._reset_at = start + cycles + self._bus.timing.mmio_one_way, start
 
     def _on_reset(self) -> None:
         for output in self._ledger.reset_arrived():

@@ -133,7 +133,8 @@ def test_a_profile_row_has_its_hottest_line() -> None:
             return platform.run()
 
     run_program(config(), "hello", {}, Session(drive=observed))
-    rows = {line.split()[0]: line.split()[-1] for line in instruments.table.splitlines() if line.strip()}
+    assert instruments.profiled is not None
+    rows = {line.split()[0]: line.split()[-1] for line in instruments.profiled.text().splitlines() if line.strip()}
     assert rows["function"] == "line"
     assert re.fullmatch(r"console\.c:\d+", rows["console_flush"])
     assert rows["_start"].startswith("crt0.S:")
