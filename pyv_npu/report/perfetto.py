@@ -111,28 +111,24 @@ def _event(event: TrackEvent) -> bytes:
 # -- tracks ------------------------------------------------------------------------------------------------------
 
 
-class Tracks:
-    """Names of tracks and their uuids, in display order."""
+class Tracks(dict[str, int]):
+    """Names of tracks -> uuids, in display order."""
 
     def __init__(self) -> None:
-        self._units: dict[str, str | None] = {}
+        self.units: dict[str, str] = {}
+        """Units of counters."""
 
-    def __getitem__(self, name: str) -> int:
-        self._units.setdefault(name, None)
-        return PROCESS + 1 + list(self._units).index(name)
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, PROCESS + 1 + len(self))
 
     def counter(self, name: str, unit: str) -> int:
-        self._units[name] = unit
+        self.units[name] = unit
         return self[name]
 
-    def packets(self) -> Iterator[bytes]:
-        for name, unit in self._units.items():
-            yield _track(self[name], name, unit)
 
-
-def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) -> None:
-    """Write the trace of a run and of its submissions."""
-    tracks = Tracks()
+def write_trace(folder: Path, result: "Result[Any]") -> None:
+    """Write trace.perfetto-trace in a report."""
+    tracks, spans, submissions = Tracks(), result.spans, result.latency.submissions
     events = [
         *_submissions(tracks, submissions),
         *_engines(tracks, spans, submissions),
@@ -157,15 +153,10 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
         events += [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=pages)
                    for cycle, pages in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
     events.sort(key=lambda event: event[:2])
-    with path.open("wb") as file:
+    with (folder / "trace.perfetto-trace").open("wb") as file:
         file.write(_packet({60: {1: PROCESS, 3: {1: 1, 6: "PyV-NPU, 1 ns = 1 core cycle"}, 11: 3}}))
-        file.writelines(tracks.packets())
+        file.writelines(_track(uuid, name, tracks.units.get(name)) for name, uuid in tracks.items())
         file.writelines(map(_event, events))
-
-
-def write_trace(folder: Path, result: "Result[Any]") -> None:
-    """Write trace.perfetto-trace in a report."""
-    write_perfetto(folder / "trace.perfetto-trace", result.spans, result.latency.submissions)
 
 
 def _slice(track: int, start: int, end: int, name: str, flow: int = 0) -> Iterator[TrackEvent]:
