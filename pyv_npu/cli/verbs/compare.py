@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared import options, output, session, work
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_npu.config import Config, Effective
     from pyv_npu.result import Comparison, Result
-    from pyv_npu.sections import Part
-    from pyv_npu.studies.break_even import Sweep
-    from pyv_npu.workloads.workload import PreparedWorkload
 
 NAME = "compare"
 MOST_PHASES = 1000
@@ -56,7 +54,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Run the workload of `run_args` with the output options of `shown`; the two differ in a replay."""
-
     workload = work.workload(run_args, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)
     config = effective.config
@@ -82,7 +79,14 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     program = prepared.program() if isinstance(prepared, LoadedFirmware) else None
     if run_args.phases and program is None:
         raise UsageError(f"--phases {run_args.phases}: {config.run.program} has no phases: drop it")
-    swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
+    swept: list[Mapping[str, Any]] = []
+    for index, sweep in enumerate([] if cut else sweeps):
+        call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
+        points = _run_study(call, "sweeps", partial(run_sweep, config, prepared.program(), sweep))
+        if points is None:
+            break
+        swept.append(points)
+    complete = cut or len(swept) == len(sweeps)
     comparison = replace(comparison, sweeps=swept)
     if program is not None and comparison.same_results is not None and complete:
         call.progress.say("both modes at equal distances")
@@ -95,8 +99,8 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
         from pyv_npu.report.write import write_comparison
 
         call.progress.say(f"writing {call.report.place}")
+        charts = [part for points in swept for part in sweep_charts(points)]
         write_comparison(call.report, comparison, text, charts)
-        call.report.cut = call.report.cut or not complete
         session.write_traces(shown, comparison.runs, watches, call.report.folder)
     call.show(comparison.json, text, as_json=shown.json)
     codes = [_exit_code(mode, run) for mode, run in comparison.runs.items()]
@@ -105,8 +109,9 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
             diagnose("whether both modes leave the same results is unknown: a run was cut")
         case False:
             diagnose("the modes left different results, as firmware that races, polls, times out or drops may")
-    if not complete or (cut and sweeps):
+    if cut and sweeps:
         diagnose("interrupted: sweeps are missing")
+    if not complete or (cut and sweeps):
         codes.append(output.INTERRUPTED)
     return next((code for code in codes if code), output.OK)
 
@@ -151,19 +156,3 @@ def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | N
         if call.report is not None:
             call.report.cut = True
         return None
-
-
-def _swept(
-    call: Call, config: "Config", prepared: "PreparedWorkload[Any]", sweeps: "list[Sweep]"
-) -> tuple[list[dict[str, Any]], "list[Part]", bool]:
-    """Run the sweeps; return the completed ones, their charts, and True if all are complete."""
-    results: list[dict[str, Any]] = []
-    parts: list[Part] = []
-    for index, sweep in enumerate(sweeps):
-        call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
-        try:
-            results.append(run_sweep(config, prepared.program(), sweep))
-        except KeyboardInterrupt:
-            return results, parts, False
-        parts += sweep_charts(results[-1])
-    return results, parts, True
