@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.main import VERBS, module_of
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.points import options_of
 from pyv_npu.cli.shared.session import TRACES
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
@@ -69,7 +70,7 @@ def words(line: Sequence[str]) -> Iterable[str]:
         return [verb for verb in VERBS if verb.startswith(last)]
     if words_before[0] not in VERBS:
         return []
-    options_of_verb = options(words_before[0])
+    options_of_verb = options_of(module_of(words_before[0]))
     option, equals, value = last.partition("=")
     if equals and option in options_of_verb:
         return [f"{option}={name}" for name in _values(option, options_of_verb) if name.startswith(value)]
@@ -78,14 +79,6 @@ def words(line: Sequence[str]) -> Iterable[str]:
     if words_before[-1] in options_of_verb and (values := _values(words_before[-1], options_of_verb)):
         return [name for name in values if name.startswith(last)]
     return [name for name in _arguments(words_before[0]) if name.startswith(last)]
-
-
-def options(verb: str) -> dict[str, list[str]]:
-    """Return the options of a verb, each with its choices."""
-    parser = argparse.ArgumentParser()
-    module_of(verb).arguments(parser)
-    rows = [row for row in parser._actions if row.option_strings]
-    return {name: [str(choice) for choice in row.choices or ()] for row in rows for name in row.option_strings}
 
 
 def _values(option: str, choices: Mapping[str, Sequence[str]]) -> Sequence[str]:

@@ -20,7 +20,7 @@ FORMATS = ("svg", "png")
 PNG_SCALE = 2
 _CLIP = re.compile(r"\bclip[0-9]+\b")
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
-"""Statement that publishes the library in a page."""
+"""Statement that exports the library to a page."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 """Pattern of names of charts, which are names of files."""
 

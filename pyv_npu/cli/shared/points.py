@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from pyv_ext.elf import read_elf
@@ -34,8 +35,16 @@ class PointCommand(NamedTuple):
     args: argparse.Namespace
     """Parsed `words`."""
     options: Iterable[str]
-    """Long options of the verb, without their dashes."""
+    """Options of the verb."""
     workload: "Callable[[argparse.Namespace, Config], Workload[Any]]"
+
+
+def options_of(verb: ModuleType) -> dict[str, list[str]]:
+    """Return the options of a verb by its module, each with its choices."""
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    rows = [row for row in parser._actions if row.option_strings]
+    return {name: [str(choice) for choice in row.choices or ()] for row in rows for name in row.option_strings}
 
 
 def run_words(args: argparse.Namespace) -> list[str]:
@@ -63,7 +72,7 @@ class SweepPoints:
         self.verb = command.words[0]
         """Verb of the command."""
         self._program = command.args.program
-        self._options = {_option_of(name) for name in command.options} - _NOT_AXES
+        self._options = {_option_of(name[2:]) for name in command.options if name.startswith("--")} - _NOT_AXES
         self._arguments = _arguments(self._program) if self.verb == "run" else ()
 
     @property

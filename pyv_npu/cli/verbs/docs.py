@@ -16,14 +16,13 @@ from pyv_npu.text import lines_of
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("page", nargs="?", metavar="PAGE", help="a page; without one, the list of all pages")
     parser.add_argument("section", nargs="?", metavar="SECTION", help="only this section, named by its heading")
-    parser.add_argument("--path", action="store_true", help="print the path of the page, or of the folder of pages")
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     pages = data_files("docs", ".md")
     if args.page is None:
         titles = [(name, next(title for level, title, _ in headings(lines_in(path)))) for name, path in pages.items()]
-        show(str(Path(pages["tutorial"]).parent) if args.path else lines_of("pages (pyv-npu docs PAGE)", titles))
+        show(lines_of("pages (pyv-npu docs PAGE)", titles))
         return OK
     name = args.page.removesuffix(".md")
     if name not in pages:
@@ -31,9 +30,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     lines = lines_in(pages[name])
     if args.section is not None:
         lines = section(lines, args.section, name)
-    if args.path:
-        show(pages[name])
-    elif sys.stdout.isatty():
+    if sys.stdout.isatty():
         pager("\n".join(lines))
     else:
         show("\n".join(lines))

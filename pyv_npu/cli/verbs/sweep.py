@@ -7,20 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pyv_npu import manifest
 from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
-from pyv_npu.cli.shared.points import MODES, PointCommand, SweepPoints, run_words
+from pyv_npu.cli.shared.points import MODES, PointCommand, SweepPoints, options_of, run_words
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import UsageError
 from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.studies.sweep import figures
-from pyv_npu.studies.sweep.axes import Axis, SweepFile, plan, read
+from pyv_npu.studies.sweep.axes import SweepFile, plan, read
 from pyv_npu.studies.sweep.cluster import run_on_cluster
 from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
 from pyv_npu.studies.sweep.figures import costs
@@ -87,7 +86,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         points.check_free(point)
     names = sweep_plan.names
     if values and points.both_modes(names, values[0]):
-        names = (*names, Axis("mode", MODES).name)
+        names = (*names, "mode")
         values = [{**point, "mode": mode} for point in values for mode in MODES]
     if args.print_config:
         return options.print_config(options.effective(command.args))
@@ -111,7 +110,7 @@ def _command(args: argparse.Namespace, call: Call) -> PointCommand:
     """
     if not args.program.startswith(f"{SERVE} "):
         work.check_program(args.program)
-        return PointCommand(run_words(args), args, _options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
+        return PointCommand(run_words(args), args, options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
     from pyv_npu.cli.verbs import serve  # imports NumPy, which sweeps of firmware do not need
 
     words = shlex.split(args.program)
@@ -120,7 +119,7 @@ def _command(args: argparse.Namespace, call: Call) -> PointCommand:
         raise UsageError(f"{option.partition('=')[0]}: is for points of run; write it behind {' '.join(words[:2])}")
     served = call.parse(words)
     shape_of(served.program)
-    return PointCommand(words, served, _options_of(serve), lambda args, config: serve.workload(args))
+    return PointCommand(words, served, options_of(serve), lambda args, config: serve.workload(args))
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
@@ -260,13 +259,6 @@ def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: P
     call.command_line = ["pyv-npu", *words]
     run = call.parse(words)
     return int(run.execute(run, call))
-
-
-def _options_of(verb: ModuleType) -> list[str]:
-    """Return the long options of a verb without their dashes."""
-    parser = argparse.ArgumentParser()
-    verb.arguments(parser)
-    return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]
 
 
 def _point_command(words: Sequence[str]) -> Iterator[str]:

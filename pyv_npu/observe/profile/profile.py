@@ -7,7 +7,7 @@ cycles of a profile are those of the run. A cycle has the first applicable activ
 |---|---|
 | handler | from an interrupt to the MRET that ends its handler |
 | wfi | WFI |
-| queue | wait for room: ENQCMD_T that stalls or is refused; a repeated read of QUEUE_HEAD that shows a full ring |
+| queue | a full queue: ENQCMD_T that stalls or is refused; a repeated read of QUEUE_HEAD that shows a full ring |
 | polling | a loop that repeats a read and gets the same value, from read to read |
 | custom | custom instructions, and accesses of device CSRs |
 | mmio | loads and stores of devices, and fences that wait for them |

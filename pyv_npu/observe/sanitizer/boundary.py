@@ -258,7 +258,7 @@ class Boundary:
             )
 
     def _on_refusal(self, tail: int) -> None:
-        """Withdraw the submissions of a doorbell that the device ignored because the ring had no room."""
+        """Withdraw the submissions of a doorbell that the device ignored because the ring was full."""
         submissions = self._doorbells.pop(tail, [])
         self._ledger.take_back(submissions)
         for submission in submissions:

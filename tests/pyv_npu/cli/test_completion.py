@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pyv_npu.cli import main
-from pyv_npu.cli.completion import options, words
-from pyv_npu.cli.main import VERBS
+from pyv_npu.cli.completion import words
+from pyv_npu.cli.main import VERBS, module_of
+from pyv_npu.cli.shared.points import options_of
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_what_may_follow(line: list[str], there: set[str], absent: set[str]) -> 
 
 
 def test_every_command_has_options() -> None:
-    assert all("--help" in options(verb) for verb in VERBS)
+    assert all("--help" in options_of(module_of(verb)) for verb in VERBS)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

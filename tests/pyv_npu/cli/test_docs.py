@@ -34,12 +34,6 @@ def test_a_section_ends_where_the_next_one_begins(capsys: pytest.CaptureFixture[
     assert text.startswith("## Levels\n") and "\n### Tiles\n" in text and "\n## " not in text
 
 
-def test_paths(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["docs", "latency", "--path"]) == main(["docs", "--path"]) == 0
-    page, folder = map(Path, capsys.readouterr().out.splitlines())
-    assert page.samefile(PAGES["latency"]) and folder.samefile(ROOT / "docs")
-
-
 def test_a_terminal_gets_a_pager(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown: list[str] = []
     monkeypatch.setattr(docs, "pager", shown.append)
