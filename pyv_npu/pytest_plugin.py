@@ -83,15 +83,17 @@ class Bench:
         program = self.assemble(text, instructions=instructions, **configuration)
         return self.load(program, devices=devices, instructions=instructions, **configuration)
 
-    def error_lines(self) -> list[str]:
-        """Return the error tickets of the last platform, a line each; [] without a platform."""
+    def errors(self) -> str:
+        """Return the table of error tickets of the last platform; empty without errors, and without a platform."""
         machine = self.last
         if machine is None or machine.program is None or not machine.npu.error_log:
-            return []
+            return ""
         from pyv_npu.result import error_rows
-        from pyv_npu.run_sections.findings import error_lines
+        from pyv_npu.run_sections.findings import errors
+        from pyv_npu.sections import Section, as_text
 
-        return error_lines(error_rows(machine.npu.error_log, machine.result(), machine.program))
+        log = error_rows(machine.npu.error_log, machine.result(), machine.program)
+        return as_text([Section("errors", "", errors({machine.config.npu.mode: {"npu": {"error_log": log}}}))])
 
     @property
     def machine(self) -> "Platform":
@@ -123,8 +125,8 @@ def pytest_runtest_makereport(
     """Show the error tickets of the last platform, with their reasons, in a failed test."""
     report = yield
     bench = getattr(item, "funcargs", {}).get("platform")
-    if report.failed and isinstance(bench, Bench) and (lines := bench.error_lines()):
-        report.sections.append(("NPU error tickets", "\n".join(lines)))
+    if report.failed and isinstance(bench, Bench) and (text := bench.errors()):
+        report.sections.append(("NPU error tickets", text))
     return report
 
 

@@ -1,6 +1,6 @@
 """Errors of runs: tickets, findings of the sanitizer, and the effect of injected faults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyv_npu.result import SHOWN_ERRORS, Runs
@@ -8,17 +8,6 @@ from pyv_npu.sections import Facts, Heading, Note, Part, Table, Value
 
 SHOWN_FINDINGS = 10
 SHOWN_FIRINGS = 5
-
-
-def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and the number of the others."""
-    lines = [
-        f"ticket {row['ticket']}, {row['opcode'] or 'no opcode'}, cycle {row['cycle']:,}: {row['reason']}; "
-        f"submitted at {row['submitted_at'] or 'an unknown place'}"
-        for row in rows[:SHOWN_ERRORS]
-    ]
-    more = len(rows) - len(lines)
-    return [*lines, *([f"and {more:,} more"] if more else [])]
 
 
 def errors(runs: Runs) -> list[Part]:

@@ -87,7 +87,7 @@ def as_rows(submissions: Iterable[Submission]) -> Submissions:
     """Convert submissions to rows."""
     matrix = np.zeros((0, WIDTH), np.int64)
     for submission in submissions:
-        values = {**submission._asdict(), **submission.reasons}
+        values = submission._asdict() | {str(reason): cycles for reason, cycles in submission.reasons.items()}
         row = [0 if name not in values else NONE if values[name] is None else values[name] for name in COLUMN]
         matrix = np.vstack([matrix, np.array([row], np.int64)])
     return Submissions(lambda: [matrix])
