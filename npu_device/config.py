@@ -5,7 +5,7 @@ rejects a configuration that breaks a rule. `scripts/generate` writes docs/npu-p
 """
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -221,9 +221,8 @@ class DmaConfig:
 
 def _of_device(name: str) -> Any:
     """Return the key for a parameter of a DRAM device."""
-    meaning, unit, least, power_of_two = PARAMETERS[name]
-    rule = {"power_of_two": True} if power_of_two else {}
-    return _key(None, f"{meaning}; none: that of the device", unit, DRAM, min=least, **rule)
+    rule = dict(PARAMETERS[name])
+    return _key(None, f"{rule.pop('meaning')}; none: that of the device", rule.pop("unit"), DRAM, **rule)
 
 
 @dataclass(frozen=True)
@@ -270,9 +269,8 @@ class TimedDramConfig:
     def timing(self) -> DramTiming:
         """Parameters of the device, overridden by the keys that are set."""
         values = {name: getattr(self, name) for name in PARAMETERS}
-        return DEVICES[self.device].timing._replace(
-            **{name: value for name, value in values.items() if value is not None}
-        )
+        keys = {name: value for name, value in values.items() if value is not None}
+        return replace(DEVICES[self.device].timing, **keys)
 
 
 @dataclass(frozen=True)

@@ -3,37 +3,44 @@
 Times are cycles of the DRAM's command clock, rounded up if the standard has nanoseconds.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 
-class DramTiming(NamedTuple):
+def _parameter(meaning: str, unit: str = "DRAM cycles", **rule: int) -> Any:
+    """Return the field of a parameter, with its rule as in `npu_device.config`."""
+    return field(metadata={"meaning": meaning, "unit": unit, "min": 0, **rule})
+
+
+@dataclass(frozen=True)
+class DramTiming:
     """Organization and timing of one DRAM channel. Times are in cycles of its command clock."""
 
-    clock_hz: int
-    burst_bytes: int
-    row_bytes: int
-    ranks: int
-    groups: int
-    banks: int
-    burst: int
-    cl: int
-    cwl: int
-    rcd: int
-    rp: int
-    ras: int
-    rrd_s: int
-    rrd_l: int
-    faw: int
-    ccd_s: int
-    ccd_l: int
-    wtr_s: int
-    wtr_l: int
-    rtw: int
-    rtp: int
-    wr: int
-    rank_gap: int
-    refi: int
-    rfc: int
+    clock_hz: int = _parameter("command clock", "Hz", min=1)
+    burst_bytes: int = _parameter("bytes of a burst of one channel", "bytes", min=8, power_of_two=True)
+    row_bytes: int = _parameter("row of a bank, over the width of the channel", "bytes", min=64, power_of_two=True)
+    ranks: int = _parameter("ranks of a channel", "ranks", min=1, power_of_two=True)
+    groups: int = _parameter("bank groups of a rank", "groups", min=1, power_of_two=True)
+    banks: int = _parameter("banks of a group", "banks", min=1, power_of_two=True)
+    burst: int = _parameter("data bus, for one burst", min=1)
+    cl: int = _parameter("tCL (RL): read to its first data")
+    cwl: int = _parameter("tCWL (WL): write to its first data")
+    rcd: int = _parameter("tRCD: activation to read or write")
+    rp: int = _parameter("tRP: precharge to activation")
+    ras: int = _parameter("tRAS: activation to precharge")
+    rrd_s: int = _parameter("tRRD_S: activation to activation, other bank group")
+    rrd_l: int = _parameter("tRRD_L: the same, same bank group")
+    faw: int = _parameter("tFAW: window of four activations of a rank")
+    ccd_s: int = _parameter("tCCD_S: burst to burst, other bank group", min=1)
+    ccd_l: int = _parameter("tCCD_L: the same, same bank group", min=1)
+    wtr_s: int = _parameter("tWTR_S: end of written data to read, other bank group")
+    wtr_l: int = _parameter("tWTR_L: the same, same bank group")
+    rtw: int = _parameter("tRTW: read to write")
+    rtp: int = _parameter("tRTP: read to precharge")
+    wr: int = _parameter("tWR: end of written data to precharge")
+    rank_gap: int = _parameter("data bus, from rank to rank")
+    refi: int = _parameter("tREFI: refresh to refresh; 0: none")
+    rfc: int = _parameter("tRFC: one refresh of all banks")
 
     @property
     def spacing(self) -> int:
@@ -55,36 +62,8 @@ class Parameter(NamedTuple):
     power_of_two: bool = False
 
 
-CYCLES = "DRAM cycles"
-PARAMETERS: dict[str, Parameter] = {
-    "clock_hz": Parameter("command clock", "Hz", 1),
-    "burst_bytes": Parameter("bytes of a burst of one channel", "bytes", 8, True),
-    "row_bytes": Parameter("row of a bank, over the width of the channel", "bytes", 64, True),
-    "ranks": Parameter("ranks of a channel", "ranks", 1, True),
-    "groups": Parameter("bank groups of a rank", "groups", 1, True),
-    "banks": Parameter("banks of a group", "banks", 1, True),
-    "burst": Parameter("data bus, for one burst", CYCLES, 1),
-    "cl": Parameter("tCL (RL): read to its first data", CYCLES, 0),
-    "cwl": Parameter("tCWL (WL): write to its first data", CYCLES, 0),
-    "rcd": Parameter("tRCD: activation to read or write", CYCLES, 0),
-    "rp": Parameter("tRP: precharge to activation", CYCLES, 0),
-    "ras": Parameter("tRAS: activation to precharge", CYCLES, 0),
-    "rrd_s": Parameter("tRRD_S: activation to activation, other bank group", CYCLES, 0),
-    "rrd_l": Parameter("tRRD_L: the same, same bank group", CYCLES, 0),
-    "faw": Parameter("tFAW: window of four activations of a rank", CYCLES, 0),
-    "ccd_s": Parameter("tCCD_S: burst to burst, other bank group", CYCLES, 1),
-    "ccd_l": Parameter("tCCD_L: the same, same bank group", CYCLES, 1),
-    "wtr_s": Parameter("tWTR_S: end of written data to read, other bank group", CYCLES, 0),
-    "wtr_l": Parameter("tWTR_L: the same, same bank group", CYCLES, 0),
-    "rtw": Parameter("tRTW: read to write", CYCLES, 0),
-    "rtp": Parameter("tRTP: read to precharge", CYCLES, 0),
-    "wr": Parameter("tWR: end of written data to precharge", CYCLES, 0),
-    "rank_gap": Parameter("data bus, from rank to rank", CYCLES, 0),
-    "refi": Parameter("tREFI: refresh to refresh; 0: none", CYCLES, 0),
-    "rfc": Parameter("tRFC: one refresh of all banks", CYCLES, 0),
-}
-"""Parameters in the order of the fields of `DramTiming`."""
-assert tuple(PARAMETERS) == DramTiming._fields
+PARAMETERS = {item.name: item.metadata for item in fields(DramTiming)}
+"""Meaning, unit and rule of each field of `DramTiming`."""
 
 
 class DramDevice(NamedTuple):

@@ -107,11 +107,11 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
     return Tiles(side, diagonal, (edge[0], edge[1]), int(counts.sum()) - diagonal - sum(edge), keys_read)
 
 
-def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> int:
-    """Return the number of unmasked pairs of a query and a key; arguments as in `tiles`."""
-    position = ahead + np.arange(queries)
-    high = np.minimum(keys, position + 1) if causal else np.full(queries, keys)
-    low = np.maximum(0, position - window + 1) if window else np.zeros(queries, np.int64)
+def pairs(position: Column, keys: int, causal: bool = True, window: int = 0) -> int:
+    """Return the number of unmasked pairs of a query and a key. `position`: that of each query minus that of the first
+    key; other arguments as in `tiles`."""
+    high = np.minimum(keys, position + 1) if causal else np.full_like(position, keys)
+    low = np.maximum(0, position - window + 1) if window else np.zeros_like(position)
     return int(np.maximum(0, high - low).sum())
 
 
@@ -140,7 +140,7 @@ def masked(
     """Return the work of one head's queries with keys of `width` elements of `bits`; other arguments as in `tiles`."""
     t, step = chain.T, step_cycles(chain, width)
     once = read_cycles(chain, width, bits)
-    count = pairs(queries, keys, ahead, causal, window)
+    count = pairs(ahead + np.arange(queries), keys, causal, window)
     useful = ceil_div(count * step, t)
     if queries == 1:
         key_count = keys if chain.mask_skip == "none" else count
@@ -178,10 +178,8 @@ def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
 
 def unmasked_rows(rows: int, sight: Sight) -> int:
     """Return the number of unmasked pairs of a tile of ATTN_T."""
-    row = (sight.phase + np.arange(rows)) // sight.group
-    high = np.minimum(sight.keys, sight.ahead + row + 1) if sight.causal else np.full(rows, sight.keys)
-    low = np.maximum(0, sight.ahead + row - sight.window + 1) if sight.window else np.zeros(rows, np.int64)
-    return int(np.maximum(0, high - low).sum())
+    position = sight.ahead + (sight.phase + np.arange(rows)) // sight.group
+    return pairs(position, sight.keys, sight.causal, sight.window)
 
 
 class Broadcast(NamedTuple):
@@ -219,7 +217,7 @@ def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, 
     grid = tiles(replace(chain, mask_skip="tile"), queries, keys, ahead)
     t, step = chain.T, step_cycles(chain, width)
     tile_work = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
-    useful = ceil_div(pairs(queries, keys, ahead) * step, t)
+    useful = ceil_div(pairs(ahead + np.arange(queries), keys) * step, t)
     return tile_work.times(grid.other)._replace(useful=useful, keys_read=grid.keys_read)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from npu_device.dram.controller import bank_of
 from npu_device.dram.state import FOREVER
+from npu_device.dram_devices import PARAMETERS
 
 
 def capacities(config: NpuConfig) -> dict[str, int]:
@@ -64,7 +65,7 @@ def _set_times(times: Any, config: NpuConfig) -> None:
     dram, device, clock = config.dram, config.dram.timed.timing, config.dram_clock
     times.numerator, times.denominator = clock.numerator, clock.denominator
     times.end = FOREVER // max(clock.numerator, clock.denominator)
-    for name in device._fields:
+    for name in PARAMETERS:
         if hasattr(times, name) and name not in ("ranks", "groups", "banks"):
             setattr(times, name, getattr(device, name))
     times.shift = device.burst_bytes.bit_length() - 1

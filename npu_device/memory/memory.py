@@ -60,12 +60,15 @@ class Memory:
         """Base, end and bytes of each region."""
         return [(base, end, content) for _, base, end, content in self._windows]
 
+    def _find(self, address: int, end: int) -> _Window | None:
+        for window in self._windows:
+            if window.base <= address and end <= window.end:
+                return window
+        return None
+
     def holds(self, address: int, size: int) -> bool:
         """Check whether `size` bytes at `address` are in one region."""
-        for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost
-            if window.base <= address and address + size <= window.end:
-                return True
-        return False
+        return self._find(address, address + size) is not None
 
     def rows(self, region: Region) -> "Bytes":
         """Return a read-only view, shape (rows, row_bytes). Raise NpuDeviceError outside memory."""
@@ -77,24 +80,21 @@ class Memory:
         import numpy as np
 
         address, rows, row_bytes, stride = region
-        end = address + (rows - 1) * stride + row_bytes
-        for _, base, top, data in self._windows:
-            if base <= address and end <= top:
-                written = np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
-                read = written.view()
-                read.setflags(write=False)
-                if len(self._views) >= MAX_VIEWS:
-                    self._views.clear()
-                self._views[region] = read, written
-                return read, written
-        raise _no_memory(region.address, region.end)
+        window = self._find(address, region.end)
+        if window is None:
+            raise _no_memory(address, region.end)
+        written = np.ndarray((rows, row_bytes), np.uint8, window.data, address - window.base, (stride, 1))
+        read = written.view()
+        read.setflags(write=False)
+        if len(self._views) >= MAX_VIEWS:
+            self._views.clear()
+        self._views[region] = read, written
+        return read, written
 
     def read(self, address: int, size: int) -> bytes | None:
         """Return `size` bytes, or None outside memory."""
-        for window in self._windows:
-            if window.base <= address and address + size <= window.end:
-                return window.data[address - window.base : address - window.base + size].tobytes()
-        return None
+        window = self._find(address, address + size)
+        return None if window is None else window.data[address - window.base :][:size].tobytes()
 
     def write(self, region: Region, data: "Bytes") -> None:
         """Store `data`, which has the size of the region's payload. Raise NpuDeviceError outside memory."""
@@ -108,13 +108,12 @@ class Memory:
     def write_bytes(self, address: int, data: bytes | memoryview) -> None:
         """Store contiguous bytes. Raise NpuDeviceError outside memory."""
         end = address + len(data)
-        for _, base, top, window in self._windows:
-            if base <= address and end <= top:
-                window[address - base : end - base] = data
-                if self.written is not None:
-                    self.written(address, len(data))
-                return
-        raise _no_memory(address, end)
+        window = self._find(address, end)
+        if window is None:
+            raise _no_memory(address, end)
+        window.data[address - window.base : end - window.base] = data
+        if self.written is not None:
+            self.written(address, len(data))
 
 
 def _no_memory(address: int, end: int) -> NpuDeviceError:

@@ -1,5 +1,6 @@
 """The shape of windows that slide over images: CONV2D_T and POOL."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,13 +99,9 @@ def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
 @lru_cache(maxsize=4096)
 def max_pixels(s: Windows, rows: int) -> int:
     """Return the maximum of input pixels that `rows` output pixels read. Tiles repeat their positions in images."""
-    import numpy as np
-
-    image = s.p * s.q
-    end, maximum = min(s.pixels, rows * (image // gcd(rows, image))), 0
-    for start in range(0, end, rows * _TOGETHER):
-        row = np.arange(start, min(end, start + rows * _TOGETHER), rows)
-        maximum = max(maximum, int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max()))
+    image, maximum = s.p * s.q, 0
+    for pixels in _patch_sizes(s, rows, min(s.pixels, rows * (image // gcd(rows, image)))):
+        maximum = max(maximum, int(pixels.max()))
         if maximum == s.batch * s.h * s.w:
             break
     return maximum
@@ -113,15 +110,16 @@ def max_pixels(s: Windows, rows: int) -> int:
 @lru_cache(maxsize=4096)
 def all_pixels(s: Windows, rows: int) -> int:
     """Return the input pixels that tiles of `rows` output pixels read, tile after tile."""
+    return sum(int(pixels.sum()) for pixels in _patch_sizes(s, rows, s.pixels))
+
+
+def _patch_sizes(s: Windows, rows: int, end: int) -> "Iterator[Pixels]":
+    """Yield the input pixels that each tile of `rows` output pixels up to `end` reads, in batches."""
     import numpy as np
 
-    return sum(
-        int(patch(s, row, np.minimum(rows, s.pixels - row))[1].sum())
-        for row in (
-            np.arange(start, min(s.pixels, start + rows * _TOGETHER), rows)
-            for start in range(0, s.pixels, rows * _TOGETHER)
-        )
-    )
+    for start in range(0, end, rows * _TOGETHER):
+        row = np.arange(start, min(end, start + rows * _TOGETHER), rows)
+        yield patch(s, row, np.minimum(rows, s.pixels - row))[1]
 
 
 _TOGETHER = 1 << 16

@@ -62,8 +62,8 @@ def _device_tables() -> str:
     for name, device in DEVICES.items():
         lines += [f"### {name}", "", f"{device.title}: {device.timing.bytes_per_second / 1e9:g} GB/s a channel.", ""]
         lines += ["| key | value | unit | source |", "|---|---|---|---|"]
-        for key, value in device.timing._asdict().items():
+        for key, value in vars(device.timing).items():
             source = device.sources.get(key, device.sources[""])
-            lines.append(f"| `{key}` | {value:,} | {PARAMETERS[key].unit} | {source} |")
+            lines.append(f"| `{key}` | {value:,} | {PARAMETERS[key]['unit']} | {source} |")
         lines.append("")
     return "\n".join(lines)

@@ -25,7 +25,7 @@ from npu_device.config import (
     check,
 )
 from npu_device.cost.durations import Timing
-from npu_device.dram_devices import DEVICES, MAPPINGS
+from npu_device.dram_devices import DEVICES, MAPPINGS, PARAMETERS
 from npu_device.event_loop.machine import Machine
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import What
@@ -180,7 +180,7 @@ def test_an_idle_read_takes_the_published_latency(device: str, nanoseconds: floa
 def test_each_number_of_a_device_has_a_source(device: str) -> None:
     sources = DEVICES[device].sources
     assert sources[""]
-    assert set(sources) - {""} <= set(DEVICES[device].timing._fields)
+    assert set(sources) - {""} <= set(PARAMETERS)
 
 
 # -- closed forms ------------------------------------------------------------------------------------------------------
