@@ -87,7 +87,7 @@ class Slots(NamedTuple):
         lane, slot = divmod(buffer, len(self.addresses))
         return Region(self.addresses[slot] + lane * self.lane_stride, 1, size, size)
 
-    def turns(self, lane: Column) -> Column:
+    def rotate(self, lane: Column) -> Column:
         """Return the buffer of each move from its lane."""
         copies = len(self.addresses)
         return lane * copies + _rank_in_lane(lane, np.zeros_like(lane)) % copies

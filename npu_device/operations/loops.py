@@ -153,8 +153,8 @@ class Moves(NamedTuple):
 
     rows: Column
     """Tiles of the nest at which it moves, in the order of the plan."""
-    source: Column
-    """The tile of these from which each tile of the nest has its part."""
+    source: Column | None = None
+    """The tile of these from which each tile of the nest has its part; None: what moved last in its lane."""
     last_uses: Column | None = None
     """Tiles after whose computation the buffer of each move is free, one column each; None: the distance of prefetch
     says so."""

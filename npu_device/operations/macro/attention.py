@@ -224,8 +224,8 @@ class AttentionMacro(Macro):
         row, count, start, keys, is_new, phase, last = (np.tile(column, heads) for column in table)
         first = np.ones(len(row), bool)
         first[1:] = (row[1:] != row[:-1]) | (head[1:] != head[:-1])
-        turn = np.ones(len(row), bool)
-        turn[1:] = phase[1:] != phase[:-1]
+        changed = np.ones(len(row), bool)
+        changed[1:] = phase[1:] != phase[:-1]
         last_key = np.zeros(len(row), np.int64)
         ends = np.flatnonzero(last == 1)
         last_key[ends] = start[ends] + keys[ends] - start[np.flatnonzero(first)]
@@ -278,8 +278,8 @@ class AttentionMacro(Macro):
         def stored(cache: Cache, side: int) -> tuple[Stream, ...]:
             encoded, tile, name = cache.encoded, (k, v)[side], ("in1", "in2")[side]
             if encoded is not None and self.encoded_sizes is not None and tile.slots is not None:
-                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[side], name, write=False,
-                                  values=side == 1)  # fmt: skip
+                lengths = self.encoded_sizes[side]
+                moved = Transfers(of, tile.slots, encoded, lengths, name, write=False, values=side == 1)
                 old = self.keys - (0 if self.new is None else self.queries)
                 tokens = Tokens.read(encoded, old, head, start, keys)
                 parts = moved.codes(tokens, tile.moves), moved.uncoded(tokens, tile.moves)
@@ -289,7 +289,7 @@ class AttentionMacro(Macro):
             streams = tile.stream(Role.KV, aux)
             if (table := self.token_table) is not None:
                 row = head + side * heads
-                streams += rows_of_tokens(of, name, tile.slots, table, row, start, keys, tile.moves, aux)
+                streams += rows_of_tokens(of, tile.slots, table, row, start, keys, tile.moves, aux)
             return streams
 
         nest = Nest(
@@ -303,7 +303,7 @@ class AttentionMacro(Macro):
                 setting, product, (count, keys, phase, is_new, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)
             ),
             work(setting, softmax, (count, last_key, lane), (), only=last == 1),
-            outputs=np.flatnonzero(turn & (phase == 1)),
+            outputs=np.flatnonzero(changed & (phase == 1)),
         )  # fmt: skip
         return setting.sequence(nest, self.d)
 
@@ -320,15 +320,15 @@ class AttentionMacro(Macro):
         for use, (matrix, cache) in enumerate(zip(self.new, (self.k, self.v), strict=True)):
             new_tiles, name = (is_new == 1) & (phase == use), NEW[use]
             source = of.tiles(name, matrix, zero, count, head * dim, wide, np.flatnonzero(new_tiles), word="bias")
-            slots = Operands({name: source.slots or in_place(matrix)}, of.lane, of.alignments)
+            slots, word = source.slots or in_place(matrix), ("in1", "in2")[use]
             extent = (head * cache.t_max + old, count, zero, wide)
             once = np.flatnonzero(new_tiles & (row == 0))
-            rows = slots.tiles(name, cache.matrix, *extent, once, word=("in1", "in2")[use])
+            rows = of.tiles(word, cache.matrix, *extent, once, slots=slots)
             read.append(source)
             encoded = cache.encoded
-            if encoded is not None and self.encoded_sizes is not None and rows.slots is not None:
-                moved = Transfers(of, name, rows.slots, encoded, self.encoded_sizes[use], ("in1", "in2")[use],
-                                  write=True, combine=self.site.write_combine, values=use == 1)  # fmt: skip
+            if encoded is not None and self.encoded_sizes is not None:
+                moved = Transfers(of, slots, encoded, self.encoded_sizes[use], word, write=True,
+                                  combine=self.site.write_combine, values=use == 1)  # fmt: skip
                 tokens = Tokens.appended(encoded, self.keys, head, zero + old, count)
                 written += (*moved.codes(tokens, once, early=True), *moved.uncoded(tokens, once))
                 continue
@@ -336,7 +336,7 @@ class AttentionMacro(Macro):
             written += rows.stream(Role.KV, aux, write=True, early=True)
             if (table := self.token_table) is not None:
                 line = head + use * self.k.heads
-                written += rows_of_tokens(of, name, rows.slots, table, line, zero + old, count, once, aux)
+                written += rows_of_tokens(of, slots, table, line, zero + old, count, once, aux)
         return read, written
 
     def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:

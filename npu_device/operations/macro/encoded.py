@@ -178,12 +178,12 @@ class Transfers:
     """Transfers of the streams of a cache, between DRAM and the buffers `slots`."""
 
     def __init__(
-        self, of: Operands, name: str, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
+        self, of: Operands, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
         combine: bool = False, values: bool = False,
     ) -> None:  # fmt: skip
-        """`combine`: a buffer for each stream fills whole accesses, so that no access is widened for its neighbours.
-        `values`: of a command that moves keys too."""
-        self._of, self._name, self._slots, self._cache, self._lengths = of, name, slots, cache, lengths
+        """`word`: the operand of the extended block. `combine`: a buffer for each stream fills whole accesses, so that
+        no access is widened for its neighbours. `values`: of a command that moves keys too."""
+        self._of, self._slots, self._cache, self._lengths = of, slots, cache, lengths
         self._word, self._write = word, write
         self._aux = (Opcode.KV_APPEND if write else Opcode.KV_READ) | values * VALUES
         self._uncoded = Operands(of.slots, of.lane, {word: 1}) if combine else of
@@ -225,12 +225,9 @@ class Transfers:
             return ()
         column = np.full_like(head, first)
         tokens = Tokens(head, column, np.zeros_like(head), column, np.full_like(head, count))
-        read = Transfers(self._of, self._name, self._slots, self._cache, self._lengths, self._word, write=False)
+        read = Transfers(self._of, self._slots, self._cache, self._lengths, self._word, write=False)
         tails = read._tail(tokens, moves)
         return tuple(part for tiles in tails for part in tiles.stream(Role.KV, Opcode.KV_READ, max_bytes=ENGINE_BYTES))
-
-    def _columns(self, head: Column) -> tuple[Column, Column]:
-        return np.zeros_like(head), np.full_like(head, self._cache.head_dim)
 
     def _entries(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
         cache, head = self._cache, tokens.head
@@ -267,13 +264,12 @@ class Transfers:
         slot = tokens.waiting % ring
         before = np.minimum(tokens.waiting_count, ring - slot)
         for at, count in ((slot, before), (np.zeros_like(slot), tokens.waiting_count - before)):
-            extent = head * ring + at, count, *self._columns(head)
+            extent = head * ring + at, count, np.zeros_like(head), np.full_like(head, cache.head_dim)
             yield self._tiles(self._uncoded, matrix, extent, moves[count[moves] > 0])
 
     def _tiles(self, of: Operands, matrix: Matrix, extent: tuple[Column, ...], moves: Column) -> Tiles:
         row, rows, column, columns = extent
-        operands = Operands({self._name: self._slots}, of.lane, of.alignments)
-        return operands.tiles(self._name, matrix, row, rows, column, columns, moves, word=self._word)
+        return of.tiles(self._word, matrix, row, rows, column, columns, moves, slots=self._slots)
 
 
 def codes_matrix(cache: EncodedCache) -> Matrix:
@@ -284,16 +280,13 @@ def codes_matrix(cache: EncodedCache) -> Matrix:
 
 
 def rows_of_tokens(
-    of: Operands, name: str, slots: Slots | None, table: Matrix, row: Column, first: Column, count: Column,
+    of: Operands, slots: Slots | None, table: Matrix, row: Column, first: Column, count: Column,
     moves: Column, aux: int,
 ) -> tuple[Stream, ...]:  # fmt: skip
     """Return the transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`.
     `aux`: KV_APPEND or KV_READ."""
     if slots is None:
         return ()
-    operands = Operands({name: slots}, of.lane, of.alignments)
-    tiles = operands.tiles(
-        name, table, row, np.ones_like(row), first, count, moves[count[moves] > 0], word="scale"
-    )  # fmt: skip
+    tiles = of.tiles("scale", table, row, np.ones_like(row), first, count, moves[count[moves] > 0], slots=slots)
     write = aux & 0xFF == Opcode.KV_APPEND
     return tiles.stream(Role.KV, aux, write=write, early=write)

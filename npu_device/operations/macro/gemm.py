@@ -14,7 +14,7 @@ from npu_device.memory.operands import row_bytes
 from npu_device.operations.checks import nonzero, unused_word
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.limits import check_products
-from npu_device.operations.loops import decode_loops
+from npu_device.operations.loops import Moves, decode_loops
 from npu_device.operations.macro.base import Setting, lay_out, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
@@ -85,11 +85,9 @@ class GemmMacro(ProductMacro):
         folds = self.split(*self._nest(setting, lanes), lanes, setting, ())
         nest, of, parts, movement = folds
         extent = (nest.row, nest.rows, nest.at, nest.depth)
-        if movement.moves:
-            return self.product_plan(folds, of.block_tiles("in0", self.in0, *extent, movement.moves["in0"]), setting)
-        loads = np.flatnonzero(parts.across == 0)
-        source = parts.first + parts.along if parts.split else None
-        return self.product_plan(folds, of.tiles("in0", self.in0, *extent, loads, source=source), setting)
+        plain = Moves(np.flatnonzero(parts.across == 0), parts.first + parts.along if parts.split else None)
+        in0 = of.tiles("in0", self.in0, *extent, movement.moves.get("in0", plain))
+        return self.product_plan(folds, in0, setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:

@@ -304,17 +304,17 @@ class KvMacro(Macro):
         of = Operands(self.reserved.slots(1), zero, self.alignments)
         words = ("in0", "out") if self.append else ("out", "in0")
         inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide, word=words[0])
-        of.slots.setdefault("staging", in_place(self.tensor))
+        slots = of.slots.get("staging") or in_place(self.tensor)
         first = head * cache.t_max + (self.position or 0) + token
-        outside = of.tiles("staging", cache.matrix, first, rows, zero, wide, word=words[1])
+        outside = of.tiles(words[1], cache.matrix, first, rows, zero, wide, slots=slots)
         role = Role.ACTIVATION if self.append and self.d.function == Appended.ACTIVATION else Role.KV
         encoded = cache.encoded
         streams = () if encoded is not None else outside.stream(role, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
-        if encoded is not None and self.encoded_sizes is not None and outside.slots is not None:
+        if encoded is not None and self.encoded_sizes is not None:
             old, total = self.position or 0, (self.position or 0) + self.tokens
-            moved = Transfers(of, "staging", outside.slots, encoded, self.encoded_sizes, words[1], write=True,
-                              combine=self.site.write_combine)  # fmt: skip
+            combine = self.site.write_combine
+            moved = Transfers(of, slots, encoded, self.encoded_sizes, words[1], write=True, combine=combine)
             tokens = Tokens.appended(encoded, total, head, old + token, rows)
             streams = (*moved.codes(tokens, of.all_tiles, role), *moved.uncoded(tokens, of.all_tiles))
             begin = encoded.coded(old)
@@ -323,8 +323,7 @@ class KvMacro(Macro):
             other += moved.table(cache.table, of.all_tiles)
         if (table := self.token_table) is not None:
             columns = (self.position or 0) + token
-            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.all_tiles,
-                                      Opcode.KV_APPEND)  # fmt: skip
+            streams += rows_of_tokens(of, slots, table, head, columns, rows, of.all_tiles, Opcode.KV_APPEND)
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 

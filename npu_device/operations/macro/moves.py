@@ -156,7 +156,7 @@ def _moves(
     return (
         Stream(
             Role.ACTIVATION, int(opcode), slots, np.arange(len(row)), np.asarray(address, np.int64), -(-moved // run),
-            run, _far(part), slots.turns(lane), write, alignment=alignment,
+            run, _far(part), slots.rotate(lane), write, alignment=alignment,
         ),
     )  # fmt: skip
 
@@ -230,8 +230,8 @@ class GatherMacro(Macro):
         )  # fmt: skip
         indices = of.tiles("in1", self.indices, zero, zero + 1, blocks.row, blocks.rows)
         out = of.tiles("staging", self.out, *blocks, word="out")
-        of.slots.setdefault("staging", in_place(self.out))
-        table = of.tiles("staging", spread, zero, blocks.rows, zero, blocks.columns, word="in0")
+        slots = of.slots.get("staging") or in_place(self.out)
+        table = of.tiles("in0", spread, zero, blocks.rows, zero, blocks.columns, slots=slots)
         reads = indices.stream(Role.ACTIVATION, Opcode.LOAD) + table.stream(Role.WEIGHT, Opcode.GATHER)
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)

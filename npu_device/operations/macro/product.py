@@ -284,10 +284,8 @@ class ProductMacro(Macro):
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
         source = _source(nest.reused, of.lane, parts) if parts.split else None
-        if movement.moves:
-            in1 = of.block_tiles("in1", self.in1, *across, movement.moves["in1"])
-        else:
-            in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.reused), source=source)
+        plain = Moves(np.flatnonzero(~nest.reused), source)
+        in1 = of.tiles("in1", self.in1, *across, movement.moves.get("in1", plain))
         last = nest.last & (not d.function & Gemm.HOLD)
         ends = np.flatnonzero(last)
         out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)

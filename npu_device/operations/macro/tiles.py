@@ -4,7 +4,7 @@ A tile sees an operand as a move into a buffer, or in place. Vector engines take
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -97,7 +97,7 @@ class Tiles:
         return (
             Stream(
                 role, int(aux), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, self.slots.turns(self._owner), write, late, self.shared, self._expansion,
+                self._stride, self.slots.rotate(self._owner), write, late, self.shared, self._expansion,
                 table, self.alignment, early, passes, max_bytes, self.last_uses, self.source if self.common else None,
             ),
         )  # fmt: skip
@@ -123,7 +123,7 @@ class Tiles:
             move = self._move() if only is None else np.searchsorted(self.moves, tile)
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
-            address = self.slots.at(self.slots.turns(self._owner))[move]
+            address = self.slots.at(self.slots.rotate(self._owner))[move]
             size = np.multiply(*self._extent(latest)) * self._expansion
             location = (address, np.ones_like(size), size)
         if only is None:
@@ -156,23 +156,17 @@ class Operands:
 
     def tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
-        moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "", step: int = 1,
+        moves: Moves | Column | None = None, shared: bool = False, word: str = "", step: int = 1,
+        slots: Slots | None = None,
     ) -> Tiles:  # fmt: skip
-        """Return an operand; by default it moves at every tile. `word`: the operand of the extended block
-        that it is, where its buffers have another name."""
-        slots = self.slots.get(name)
+        """Return an operand; by default it moves at every tile, into the buffers `name`. `word`: the operand of the
+        extended block that it is, where its buffers have another name. `slots`: buffers of another operand."""
+        if not isinstance(moves, Moves):
+            moves = Moves(self.all_tiles if moves is None else moves)
         return Tiles(
-            matrix, slots, row, rows, column, columns, self.all_tiles if moves is None else moves, self.lane, shared,
-            source, self.alignments.get(word or name, 0), step=step,
+            matrix, slots or self.slots.get(name), row, rows, column, columns, moves.rows, self.lane, shared,
+            moves.source, self.alignments.get(word or name, 0), moves.last_uses, moves.common, step,
         )  # fmt: skip
-
-    def block_tiles(
-        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves,
-        step: int = 1,
-    ) -> Tiles:  # fmt: skip
-        """Return an operand of a product whose loops have blocks."""
-        tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source, step=step)
-        return replace(tiles, last_uses=moves.last_uses, common=moves.common)
 
 
 def work(

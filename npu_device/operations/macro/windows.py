@@ -157,7 +157,7 @@ class ConvMacro(ProductMacro):
         folds = self.split(nest, movement, lanes, setting, ("in0",))
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         if movement.moves:
-            in0 = folds.of.block_tiles("in0", self.in0, *extent, movement.moves["in0"], s.step)
+            in0 = folds.of.tiles("in0", self.in0, *extent, movement.moves["in0"], step=s.step)
         else:
             moves = np.flatnonzero(first_use[tile] & begins)
             shared = lanes > 1 and len(moves) == 1

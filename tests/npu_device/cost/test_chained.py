@@ -66,7 +66,7 @@ def test_every_form_counts_what_it_does_with_a_past(engines: int, queries: int, 
         reached = [np.unique(tile.key[tile.paired]) for tile in tiles]
         shown = sum(len(keys) for keys in reached)
         assert shown <= counted.keys_read <= shown + engines * len(tiles)
-    assert times.sum() >= chained.pairs(queries, past + queries, past) == seen(queries, past).sum()
+    assert times.sum() >= chained.pairs(past + np.arange(queries), past + queries) == seen(queries, past).sum()
 
 
 @pytest.mark.parametrize("engines", (1, 2, 5, 16))
@@ -106,7 +106,7 @@ def test_gains_grow_with_sparsity(window: int, chained_steps: int, skipped: int)
     steps = [chained.masked(chain(8, skip, lanes=128, lat=0, restart=0), 256, 256, 128, 16, window=window).steps
              for skip in ("tile", "dataflow")]  # fmt: skip
     assert steps == [chained_steps, skipped]
-    assert skipped == -(-chained.pairs(256, 256, window=window) // 8)
+    assert skipped == -(-chained.pairs(np.arange(256), 256, window=window) // 8)
 
 
 def test_a_tile_takes_as_long_as_its_keys_where_they_are_slow() -> None:
