@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from npu_device.external.link import External
     from npu_device.host.command_port import CommandPort
     from npu_device.host.host_side import HostSide
-    from npu_device.host.pipeline import DeviceLink
+    from npu_device.host.pipeline import DeviceLink, Pipeline
     from npu_device.host.registers import CsrWindow, RegisterFile
     from npu_device.host.ring import Ring
     from npu_device.issue.injection import Injector
@@ -100,6 +100,11 @@ class NpuDevice:
         return self._host is not None
 
     @property
+    def _pipeline(self) -> "Pipeline | None":
+        """The submission pipeline, or None before its first use."""
+        return None if self._host is None else self._host.active
+
+    @property
     def registers(self) -> "RegisterFile":
         return (self._host or self.host).registers
 
@@ -134,7 +139,7 @@ class NpuDevice:
     @property
     def level(self) -> bool:
         """Level of the interrupt line as the device drives it."""
-        pipeline = None if self._host is None else self._host.active
+        pipeline = self._pipeline
         if pipeline is None:
             return False
         storage = pipeline.storage
@@ -170,7 +175,7 @@ class NpuDevice:
 
     def next_event(self) -> int | None:
         """Return the cycle at whose start the device next changes by itself, or None."""
-        pipeline = None if self._host is None else self._host.active
+        pipeline = self._pipeline
         if pipeline is None:
             return None
         storage = pipeline.storage
@@ -179,14 +184,14 @@ class NpuDevice:
 
     def advance(self, now: int) -> None:
         """Process all events due at the start of cycle `now` or earlier."""
-        pipeline = None if self._host is None else self._host.active
+        pipeline = self._pipeline
         if pipeline is not None:
             pipeline.advance(now)
 
     def use_plans(self, plans: "Plans") -> None:
         """Share plans with other devices of the same configuration, so that each plan is made only once. Call it before
         the first command. Results and timing do not change."""
-        self.host.use_plans(plans)
+        self.host.plans = plans
 
     def core_access(self, address: int, now: int, size: int | None = None) -> None:
         """Move `size` bytes (default `dram.core_bytes`) of the core's data in DRAM with priority over transfers.
@@ -241,12 +246,12 @@ class NpuDevice:
     @property
     def error_log(self) -> "Sequence[ErrorEntry]":
         """Latest entries of the error log, oldest first."""
-        return () if self._host is None else self._host.error_log
+        return () if self._pipeline is None else tuple(self._pipeline.completion.log)
 
     @property
     def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
         """Accepted commands that have not retired, oldest first."""
-        return () if self._host is None else self._host.in_flight
+        return () if self._pipeline is None else self._pipeline.in_flight
 
     def entry(self, command: "Command") -> Any:
         """Return a view of the entry (`reservation.state.Entry`) of a command in flight."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from npu_device.config import ChainedConfig
 from npu_device.cost.plan import Column, Sight
-from npu_device.cost.tensor import ceil_div
+from npu_device.memory.bitwidth import ceil_div
 from npu_device.trace.events import Cause
 
 

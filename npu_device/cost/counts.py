@@ -15,7 +15,8 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import TeConfig
 from npu_device.cost.chained import unmasked_rows
 from npu_device.cost.plan import Compute, Plan, Transfer
-from npu_device.cost.tensor import Product, ceil_div, product_of
+from npu_device.cost.tensor import Product, product_of
+from npu_device.memory.bitwidth import ceil_div
 from npu_device.trace.events import Kind, Role
 
 SUM_BITS = 32

@@ -15,9 +15,9 @@ from npu_device.config import NpuConfig, VeConfig, VeOperations
 from npu_device.cost.banks import Access, Demand, demands, spread
 from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.rates import Rates
-from npu_device.cost.tensor import SPEEDS, Product, ceil_div, once_per_command, product_of, speeds
+from npu_device.cost.tensor import SPEEDS, Product, once_per_command, product_of, speeds
 from npu_device.cost.topology import network_of
-from npu_device.memory.bitwidth import aligned_bytes, expanded, num_bursts
+from npu_device.memory.bitwidth import aligned_bytes, ceil_div, expanded, num_bursts
 from npu_device.memory.region import Region
 from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind, Role
 

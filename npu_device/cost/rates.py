@@ -5,7 +5,7 @@ from math import lcm
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import NpuConfig
-from npu_device.cost.tensor import ceil_div
+from npu_device.memory.bitwidth import ceil_div
 
 FRACTION_BITS = 16
 WHOLE = 1 << FRACTION_BITS

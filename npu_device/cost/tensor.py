@@ -6,7 +6,9 @@ from functools import cache
 from typing import NamedTuple
 
 from npu_device.config import SPEED, WIDTHS, TeConfig
+from npu_device.cost import chained
 from npu_device.cost.plan import Compute, Sight
+from npu_device.memory.bitwidth import ceil_div
 from npu_device.trace.events import Cause
 
 
@@ -22,10 +24,6 @@ SPEEDS = speeds(SPEED)
 SYSTOLIC = ("systolic_os", "systolic_ws", "systolic_is")
 MIN_ROWS = 4
 """Minimum number of rows that a pipelined array streams (ONNXim)."""
-
-
-def ceil_div(value: int, divisor: int) -> int:
-    return -(-value // divisor)
 
 
 class Product(NamedTuple):
@@ -65,8 +63,6 @@ def product(
     if groups > 1 and te.kind != "roofline":
         return _grouped(te, m, n // groups, k, bits_a, bits_w, groups)
     if te.kind == "chained_ve":
-        from npu_device.cost import chained  # most machines have none
-
         broadcast = chained.product(te.chained, m, n, k, bits_a, bits_w)
         return Product(broadcast.work.cycles, reads=broadcast.reads, lost=broadcast.work.lost)
     r, c = te.rows, te.columns
@@ -103,8 +99,6 @@ def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
     """Return the cost of an ATTN_T tile on a chain: queries by keys, or weights by values, of `bits` per element."""
     if te.ideal:
         return Product(0)
-    from npu_device.cost import chained
-
     work = chained.attention(te.chained, rows, sight, bits)
     unmasked = Fraction(chained.unmasked_rows(rows, sight), rows * sight.keys)
     keys = Fraction(work.keys_read, sight.keys)

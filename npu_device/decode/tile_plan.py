@@ -5,8 +5,8 @@ from npu_device.config import VeOperations
 from npu_device.cost.durations import vector_operations
 from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.sequencer import Bus
-from npu_device.cost.tensor import ceil_div
 from npu_device.decode.command import Order
+from npu_device.memory.bitwidth import ceil_div
 from npu_device.memory.region import Region
 from npu_device.operations.tile_form import own_alignment, pool_window
 from npu_device.trace.events import Kind, Role

@@ -3,26 +3,24 @@
 A device creates it at its first use (`npu_device.device`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.errors import TicketError
-from npu_device.abi.opcodes import FullPolicy, TicketState
+from npu_device.abi.opcodes import FullPolicy
 from npu_device.abi.registers import IRQ_ALL, REGISTERS
 from npu_device.config import NpuConfig
 from npu_device.host.command_port import CommandPort
 from npu_device.host.registers import CsrWindow, RegisterFile, RegisterState
 from npu_device.host.ring import MAX_SIZE, MIN_SIZE, Ring
 from npu_device.memory.memory import Memory
-from npu_device.reservation.state import WAITING
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.counters import Counters
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
-    from npu_device.decode.command import Command
     from npu_device.decode.decoder import Decoder
     from npu_device.event_loop.l2 import L2
     from npu_device.external.link import External
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from npu_device.issue.execution import Execution
     from npu_device.issue.injection import Injector
     from npu_device.issue.plans import Plans
-    from npu_device.issue.retirement import ErrorEntry
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
@@ -74,7 +71,8 @@ class HostSide:
         self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
         self._counters = counters
         self._injector: Injector | None = None
-        self._plans: Plans | None = None
+        self.plans: Plans | None = None
+        """Plans shared with other devices of the same configuration."""
         self.active: Pipeline | None = None
         """The pipeline, or None before its first use."""
         self._first = RegisterState(config.queue.size, FullPolicy[config.queue.full_policy.upper()])
@@ -94,7 +92,7 @@ class HostSide:
 
             self.active = Pipeline(
                 self._config, self._memory, self._events, self._first, self._enabled, self._injector,
-                values=self._values, analytic=self._analytic, external=self._external, plans=self._plans,
+                values=self._values, analytic=self._analytic, external=self._external, plans=self.plans,
                 interpreted=self._interpreted, report_link=self._report_link,
             )  # fmt: skip
         return self.active
@@ -121,11 +119,6 @@ class HostSide:
     def l2(self) -> "L2 | None":
         """L2 cache as the core sees it, or None."""
         return self.execution.l2 if self._config.l2.enabled else None
-
-    def use_plans(self, plans: "Plans") -> None:
-        """Share plans with other devices of the same configuration, so that each plan is made only once. Call it before
-        the first command. Results and timing do not change."""
-        self._plans = plans
 
     # -- registers ---------------------------------------------------------------------------------------------
 
@@ -227,24 +220,6 @@ class HostSide:
         self._injector = self.registers.injector = injector
         if self.active is not None:
             self.active.inject(injector)
-
-    # -- reports -----------------------------------------------------------------------------------------------
-
-    @property
-    def error_log(self) -> "Sequence[ErrorEntry]":
-        """Latest entries of the error log, oldest first."""
-        return () if self.active is None else tuple(self.active.completion.log)
-
-    @property
-    def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
-        """Accepted commands that have not retired, oldest first."""
-        if self.active is None:
-            return []
-        execution = self.active.execution
-        return [
-            (command, TicketState.QUEUED if execution.station.entry(command).stage == WAITING else TicketState.RUNNING)
-            for command in execution.in_flight()
-        ]
 
 
 def _registers(state: Any) -> RegisterState:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import TicketState
 from npu_device.config import NpuConfig
+from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder, request_of
 from npu_device.decode.tile_state import DESCRIPTOR_WORDS, add_regions
 from npu_device.event_loop import dispatch
@@ -25,6 +27,7 @@ from npu_device.reservation.hazards import LISTED
 from npu_device.reservation.state import (
     MAX_OPERANDS,
     STREAMS,
+    WAITING,
     Access,
     Dependency,
     Entry,
@@ -274,6 +277,15 @@ class Pipeline:
     def ticket_since(self, ticket: int) -> int:
         """Return the value that distinguishes a ticket in flight from earlier tickets with its number."""
         return self.call(submissions.ticket_since, ticket)
+
+    @property
+    def in_flight(self) -> list[tuple[Command, TicketState]]:
+        """Accepted commands that have not retired, oldest first."""
+        entry = self.execution.station.entry
+        return [
+            (command, TicketState.QUEUED if entry(command).stage == WAITING else TicketState.RUNNING)
+            for command in self.execution.in_flight()
+        ]
 
     def _submissions(self) -> Iterator[Any]:
         """Iterate over views of the pending submissions, oldest first."""

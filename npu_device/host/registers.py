@@ -6,19 +6,19 @@ The custom CSRs mirror the registers that a driver uses.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
 from npu_device.config import NpuConfig
+from npu_device.host.ring import Ring
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_native.state import Fields, StateError
 
 if TYPE_CHECKING:
-    from npu_device.host.host_side import HostSide
     from npu_device.issue.injection import Injector
 
 WORD = 4
@@ -53,10 +53,28 @@ class RegisterState:
     """TICKET_SEL."""
 
 
+class Host(Protocol):
+    """Device that the registers access. Changes take effect in `cycle`."""
+
+    @property
+    def front(self) -> Any: ...
+    @property
+    def ring(self) -> Ring: ...
+    @property
+    def enabled(self) -> bool: ...
+    def register_value(self, offset: int) -> int: ...
+    def read_register(self, offset: int, now: int) -> int: ...
+    def mask_irq(self, cycle: int, mask: int) -> None: ...
+    def acknowledge_irq(self, cycle: int, bits: int) -> None: ...
+    def doorbell(self, tail: int, cycle: int) -> None: ...
+    def read_control(self) -> int: ...
+    def write_control(self, value: int, cycle: int) -> bool: ...
+
+
 class RegisterFile:
     """32-bit registers in the window of the device. `now` as in the device protocol."""
 
-    def __init__(self, config: NpuConfig, events: EventStream, host: "HostSide", counters: Counters, caps: int) -> None:
+    def __init__(self, config: NpuConfig, events: EventStream, host: Host, counters: Counters, caps: int) -> None:
         """`caps`: the available custom instructions, as in the register CAPS."""
         self.injector: Injector | None = None
         self._events = events

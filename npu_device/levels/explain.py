@@ -15,9 +15,10 @@ import numpy as np
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.tensor import ceil_div, product
+from npu_device.cost.tensor import product
 from npu_device.levels.critical_path import NO_PATH, Path
 from npu_device.levels.occupancy import Occupancy
+from npu_device.memory.bitwidth import ceil_div
 from npu_device.trace.events import CACHED, FRONTEND, TIGHT, WRITES, Cause, Kind, What, unit_index, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import SPAN, UNFINISHED, Integers

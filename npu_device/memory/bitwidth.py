@@ -37,6 +37,10 @@ class BitWidthError(NpuDeviceError):
         super().__init__(f"{code}: {field} {value}: {rule}")
 
 
+def ceil_div(value: int, divisor: int) -> int:
+    return -(-value // divisor)
+
+
 def bits_total(elements: int, qbits: int) -> int:
     """Return the bits of `elements` elements (R1)."""
     if elements < 0:

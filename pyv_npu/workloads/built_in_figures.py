@@ -6,8 +6,8 @@ from typing import Any
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Rates
-from npu_device.cost.tensor import ceil_div, gemm_rate, peak_macs
-from npu_device.memory.bitwidth import bytes_total, expanded
+from npu_device.cost.tensor import gemm_rate, peak_macs
+from npu_device.memory.bitwidth import bytes_total, ceil_div, expanded
 from pyv_npu.workloads.kv_figures import EncodedSize, KvTraffic, kv_capacity, kv_figures
 from toolchain.decoders.builtin import CompiledShape
 from toolchain.decoders.shapes import Job

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
 from npu_device.config import TeConfig
-from npu_device.cost.tensor import ceil_div, gemm_rate, product
-from npu_device.memory.bitwidth import expanded
+from npu_device.cost.tensor import gemm_rate, product
+from npu_device.memory.bitwidth import ceil_div, expanded
 from npu_device.operations.loops import AXES, MAX_SHARERS, Loops
 from npu_device.operations.macro.workspace import Reserved, Site
 from npu_device.operations.windows import all_pixels
