@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
@@ -183,15 +182,8 @@ def latency_text(platform: Platform) -> str:
         return "no program is loaded"
     from npu_device.trace.records import batch_of  # imports NumPy, which a debugger needs only here
 
-    result = probe.latency_at(batch_of(platform.events.mark().pending)).to_json()
-    if result is None:
+    latency = probe.latency_at(batch_of(platform.events.mark().pending))
+    if latency.to_json() is None:
         return "nothing was submitted yet"
-    lines = [f"{'core cycles':18} {'n':>7} {'P50':>8} {'P95':>8} {'max':>8}"]
-    stages: dict[str, Any] = result["stages"]
-    for name, stage in stages.items():
-        if stage is not None:
-            figures = " ".join(f"{stage[key]:8}" for key in ("p50", "p95", "max"))
-            lines.append(f"{name:18} {stage['n']:7} {figures}")
-    lost = f", {result['n_lost']} never accepted" if result["n_lost"] else ""
-    lines.append(f"{result['n_rejected']} rejected, {result['n_errors']} with errors{lost}")
-    return "\n".join(lines)
+    lost = f", {latency.lost} never accepted" if latency.lost else ""
+    return f"{latency.text()}\n{latency.rejected} rejected, {latency.errors} with errors{lost}"

@@ -104,12 +104,15 @@ class Latency:
     def __repr__(self) -> str:
         return f"<Latency of {len(self.submissions)} submissions: {self.headline!r}>"
 
-    def _repr_html_(self) -> str:
-        """Return a table of the stages for notebooks."""
+    def text(self) -> str:
+        """Format a row of figures for each stage with samples, in core cycles."""
         from pyv_npu.observe.latency.percentiles import figures_text
 
-        summaries = {name: summary for name in STAGES if (summary := self.stage(name).summary())}
-        return f"<pre>{figures_text(summaries)}</pre>"
+        return figures_text({name: summary for name in STAGES if (summary := self.stage(name).summary())})
+
+    def _repr_html_(self) -> str:
+        """Return the table of the stages for notebooks."""
+        return f"<pre>{self.text()}</pre>"
 
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Return reason -> cycles, summed over the submissions of `t_submit` or `t_submit_prebuilt`; the sum over
