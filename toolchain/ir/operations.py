@@ -34,6 +34,7 @@ placement adds `spread`, prefetch `prefetch`, schedule `rank`; engines adds `eng
 clusters adds `cluster`, that of a part, and `clusters`, the number of parts that run in parallel.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
@@ -99,6 +100,22 @@ PITCHED = {
     "GEMM_T": ("in1", "out", "residual"), "CONV2D_T": ("out", "residual"),
 }  # fmt: skip
 """Operands that may have a row pitch."""
+ATTRIBUTES = {name: dict.fromkeys((*op.required, *op.optional, *SCHEDULING)) for name, op in LAYER_OPS.items()}
+"""Operation -> names of its attributes, in order."""
+
+
+def violation(op_type: str, inputs: int, outputs: int, attributes: Collection[str]) -> str:
+    """Return the rule that numbers of operands or names of attributes of a layer violate; empty for none."""
+    op, names = LAYER_OPS[op_type], ATTRIBUTES[op_type]
+    if inputs not in op.inputs:
+        return f"takes {op.inputs.start}..{op.inputs.stop - 1} inputs, got {inputs}"
+    if outputs not in op.outputs:
+        return f"has {' or '.join(map(str, op.outputs))} outputs, got {outputs}"
+    for name in op.required:
+        if name not in attributes:
+            return f"needs attribute {name}"
+    unknown = next((name for name in attributes if name not in names), None)
+    return "" if unknown is None else f"has no attribute {unknown}; it has {', '.join(names)}"
 
 
 def epilogue_of(layer: LayerIR) -> dict[str, str]:

@@ -12,16 +12,11 @@ from toolchain.ir.operations import (
     LAYER_OPS,
     PITCHED,
     PRODUCTS,
-    SCHEDULING,
     append_operands,
     epilogue_of,
+    violation,
     windows_of,
 )
-
-ATTRIBUTES = {
-    name: dict.fromkeys((*op.required, *op.optional, *SCHEDULING)) for name, op in LAYER_OPS.items()
-}  # fmt: skip
-"""Operation -> names of its attributes, in order."""
 
 
 class IrError(ToolchainError):
@@ -95,21 +90,10 @@ def _order(graph: Graph) -> None:
 
 
 def _layer(graph: Graph, layer: LayerIR) -> None:
-    op = LAYER_OPS.get(layer.op_type)
-    if op is None:
+    if layer.op_type not in LAYER_OPS:
         raise IrError(f"layer {layer.id}: no operation {layer.op_type}; there are {', '.join(LAYER_OPS)}")
-    if len(layer.inputs) not in op.inputs:
-        raise IrError(f"layer {layer.id}: {layer.op_type} takes {op.inputs} inputs, got {len(layer.inputs)}")
-    if len(layer.outputs) not in op.outputs:
-        counts = " or ".join(map(str, op.outputs))
-        raise IrError(f"layer {layer.id}: {layer.op_type} writes {counts} tensors, got {len(layer.outputs)}")
-    for name in op.required:
-        if name not in layer.attributes:
-            raise IrError(f"layer {layer.id}: {layer.op_type} needs attribute {name}")
-    attributes = ATTRIBUTES[layer.op_type]
-    for name in layer.attributes:
-        if name not in attributes:
-            raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(attributes)}")
+    if rule := violation(layer.op_type, len(layer.inputs), len(layer.outputs), layer.attributes):
+        raise IrError(f"layer {layer.id}: {layer.op_type} {rule}")
     if any(graph.tensors[name].pitch for name in (*layer.inputs, *layer.outputs)):
         _pitches(graph, layer)
     _shape(graph, layer)

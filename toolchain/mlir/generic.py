@@ -114,6 +114,12 @@ def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequen
     return e.reshape(turned, [at.get(dim, 1) for dim in order])
 
 
+def _indices(e: OnnxEmitter, order: Sequence[int], sizes: tuple[int, ...]) -> list[MlirTensor]:
+    """Return the index along each dimension of the iteration space."""
+    ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
+    return [ramps[order.index(dim)] for dim in range(len(sizes))]
+
+
 def elementwise(
     e: OnnxEmitter, block: Block, operands: Sequence[MlirTensor], spaces: Sequence[OperandMap], sizes: tuple[int, ...]
 ) -> list[MlirTensor]:
@@ -128,9 +134,7 @@ def elementwise(
         for argument, operand, space in zip(block.args, operands, spaces, strict=True)
         if list(argument.uses)
     }
-    indices = scalars.iota(e, tuple(sizes[dim] for dim in order))
-    indices = [indices[order.index(dim)] for dim in range(len(sizes))]
-    values = scalars.evaluate(e, block, arguments, indices, count)
+    values = scalars.evaluate(e, block, arguments, _indices(e, order, sizes), count)
     results = []
     for tensor, space, operand in zip(values, spaces[-count:], operands[-count:], strict=True):
         full = e.expand(tensor, [sizes[dim] for dim in order])
@@ -185,8 +189,8 @@ def _elements(e: OnnxEmitter, nest: Reduction, value: SSAValue, out: OperandMap)
     arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order) for argument, operand, space in list(inputs)[: -len(e.op.results)]
     }
-    inner = _evaluate(e, nest.block, value, arguments, order, nest.sizes)
-    return e.expand(inner, [nest.sizes[dim] for dim in order])
+    values = scalars.values_of(e, nest.block, arguments, _indices(e, order, nest.sizes), value)
+    return e.expand(values.get(value) or e.get(value), [nest.sizes[dim] for dim in order])
 
 
 def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
@@ -260,32 +264,6 @@ def is_extreme(tensor: MlirTensor, *, top: bool = False) -> bool:
         limits = (float(ml_dtypes.finfo(kind).min), float(ml_dtypes.finfo(kind).max))  # type: ignore[assignment]
     infinite = kind.kind not in "iu" and tensor.equals(float("inf") if top else float("-inf"))
     return infinite or tensor.equals(limits[top])
-
-
-def _evaluate(
-    e: OnnxEmitter, block: Block, value: SSAValue, arguments: dict[SSAValue, MlirTensor], order: Sequence[int],
-    sizes: tuple[int, ...],
-) -> MlirTensor:  # fmt: skip
-    """Evaluate a value of the body from the inputs alone."""
-    ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
-    values = dict(arguments)
-    indices = {dim: ramps[order.index(dim)] for dim in range(len(sizes))}
-    outside = e.op
-    for op in block.ops:
-        name, e.op = op_name(op), op
-        if value in values or name == "linalg.yield":
-            break
-        if name == scalars.ASSERTION:
-            continue
-        if name == "arith.constant":
-            values[op.results[0]] = e.constant_of(e.attribute("value"))
-        elif name == "linalg.index":
-            values[op.results[0]] = indices.get(e.number("dim")) or e.refuse("no such dimension")
-        else:
-            operands = [values[operand] if operand in values else e.get(operand) for operand in op.operands]
-            values[op.results[0]] = scalars.apply(e, name, operands)
-    e.op = outside
-    return values[value] if value in values else e.get(value)
 
 
 # -- contractions ------------------------------------------------------------------------------------------------------

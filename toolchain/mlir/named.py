@@ -8,6 +8,7 @@ from xdsl.ir import SSAValue
 
 from toolchain.mlir import generic, scalars, shapes
 from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
+from toolchain.mlir.scalars import SCALARS
 from toolchain.mlir.text.values import FLOATS
 
 Lower = Callable[[OnnxEmitter], MlirTensor]
@@ -160,9 +161,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
         (x, w), start = _operands(e, 2)
         if x.rank != len(layout) or w.rank != len(order):
             e.refuse(f"takes an image of {len(layout)} dimensions and weights of {len(order)}")
-        result = convolve(
-            e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2)
-        )  # fmt: skip
+        result = convolve(e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2))
         return _accumulate(e, from_nchw(e, result, layout), start)
 
     return lower
@@ -190,7 +189,7 @@ def _group(e: OnnxEmitter) -> MlirTensor:
     count, groups, channels, *size = x.shape
     result = convolve(
         e, e.reshape(x, (count, groups * channels, *size)), e.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:])),
-        start.kind, e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2), groups=groups,
+        start.kind, *_steps(e, 2), groups=groups,
     )  # fmt: skip
     return _accumulate(e, e.reshape(result, start.shape), start)
 
@@ -314,30 +313,10 @@ def _map(e: OnnxEmitter) -> MlirTensor:
     return e.expand(results[0], e.get(e.op.operands[-1]).shape)
 
 
-def _elements(operator: str, count: int, kind: str = "") -> Lower:
+def _elements(lower: Callable[..., MlirTensor], count: int) -> Lower:
     """Return the lowering of an elementwise operation whose operands have the shape of the result."""
+    return lambda e: lower(e, *_operands(e, count)[0])
 
-    def lower(e: OnnxEmitter) -> MlirTensor:
-        operands, _ = _operands(e, count)
-        if operator == "Square":
-            return e.elementwise("Mul", operands[0], operands[0])
-        if operator == "Rsqrt":
-            return e.elementwise("Reciprocal", e.elementwise("Sqrt", *operands))
-        if operator == "Round":
-            return scalars.round_half_away(e, *operands)
-        if operator == "Identity":
-            return operands[0]
-        if operator == "Mul":
-            return scalars.apply(e, "arith.muli", operands)
-        return e.elementwise(operator, *operands)
-
-    return lower
-
-
-_UNARY = {"exp": "Exp", "sqrt": "Sqrt", "tanh": "Tanh", "erf": "Erf", "abs": "Abs", "negf": "Neg", "log": "Log",
-          "ceil": "Ceil", "floor": "Floor", "round": "Round", "copy": "Identity",
-          "reciprocal": "Reciprocal", "square": "Square", "rsqrt": "Rsqrt"}  # fmt: skip
-_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "powf": "Pow"}
 
 LINALG: Mapping[str, Lower] = {
     "matmul": _product(), "contract": _contract, "softmax": _softmax,
@@ -365,8 +344,13 @@ LINALG: Mapping[str, Lower] = {
        for layout in ("nwc", "ncw", "nhwc", "nchw", "ndhwc") for name in ("max", "min", "sum")
        if (layout, name) != ("ncw", "min")},
     "fill": _fill, "transpose": _transpose, "broadcast": _broadcast, "reduce": _reduce, "map": _map,
-    **{name: _elements(operator, 1) for name, operator in _UNARY.items()},
-    **{name: _elements(operator, 2) for name, operator in _BINARY.items()},
-    "select": _elements("Where", 3),
+    **{name: _elements(SCALARS[f"math.{name}"], 1)
+       for name in ("exp", "sqrt", "tanh", "erf", "log", "ceil", "floor", "round", "rsqrt")},
+    "abs": _elements(SCALARS["math.absf"], 1), "negf": _elements(SCALARS["arith.negf"], 1),
+    "copy": _elements(lambda e, x: x, 1), "reciprocal": _elements(scalars.same("Reciprocal"), 1),
+    "square": _elements(lambda e, x: e.elementwise("Mul", x, x), 1),
+    **{name: _elements(SCALARS[f"arith.{name}f"], 2) for name in ("add", "sub", "div", "max", "min")},
+    "mul": _elements(SCALARS["arith.muli"], 2), "powf": _elements(SCALARS["math.powf"], 2),
+    "select": _elements(SCALARS["arith.select"], 3),
 }  # fmt: skip
 """Operation of linalg, without its dialect -> function that lowers it."""

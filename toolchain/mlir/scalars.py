@@ -17,7 +17,8 @@ ASSERTION = "cf.assert"
 """Assertion, assumed to hold: exporters guard indices with it."""
 
 
-def _same(operator: str) -> Lower:
+def same(operator: str) -> Lower:
+    """Return the lowering to one ONNX operator."""
     return lambda e, *inputs: e.elementwise(operator, *inputs)
 
 
@@ -189,46 +190,43 @@ def _bits(operator: str) -> Lower:
 
 
 SCALARS: Mapping[str, Lower] = {
-    "arith.addf": _same("Add"), "arith.addi": _same("Add"), "arith.subf": _subtract, "arith.subi": _subtract,
-    "arith.mulf": _same("Mul"), "arith.muli": _product, "arith.divf": _same("Div"), "arith.divsi": _same("Div"),
-    "arith.maxf": _same("Max"), "arith.maximumf": _same("Max"), "arith.maxnumf": _number("Max"),
-    "arith.minf": _same("Min"), "arith.minimumf": _same("Min"), "arith.minnumf": _number("Min"),
-    "arith.maxsi": _same("Max"), "arith.minsi": _same("Min"), "arith.negf": _same("Neg"),
+    "arith.addf": same("Add"), "arith.addi": same("Add"), "arith.subf": _subtract, "arith.subi": _subtract,
+    "arith.mulf": same("Mul"), "arith.muli": _product, "arith.divf": same("Div"), "arith.divsi": same("Div"),
+    "arith.maxf": same("Max"), "arith.maximumf": same("Max"), "arith.maxnumf": _number("Max"),
+    "arith.minf": same("Min"), "arith.minimumf": same("Min"), "arith.minnumf": _number("Min"),
+    "arith.maxsi": same("Max"), "arith.minsi": same("Min"), "arith.negf": same("Neg"),
     "arith.extf": _cast, "arith.truncf": _cast, "arith.extsi": _signed, "arith.extui": _unsigned,
     "arith.trunci": _narrower, "arith.sitofp": _signed, "arith.uitofp": _unsigned, "arith.fptosi": _cast,
     "arith.index_cast": _cast, "arith.select": _select,
     "arith.cmpf": _compare(_FLOAT_PREDICATES),
     "arith.cmpi": _compare(_INTEGER_PREDICATES),
     "arith.andi": _bits("And"), "arith.ori": _bits("Or"), "arith.xori": _bits("Xor"),
-    "math.exp": _same("Exp"), "math.sqrt": _same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": _same("Tanh"),
-    "math.erf": _same("Erf"), "math.sin": _same("Sin"), "math.cos": _same("Cos"), "math.powf": _same("Pow"),
-    "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": round_half_away,
-    "math.roundeven": _same("Round"), "math.trunc": _truncate, "math.exp2": _scale("Exp", before=math.log(2)),
+    "math.exp": same("Exp"), "math.sqrt": same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": same("Tanh"),
+    "math.erf": same("Erf"), "math.sin": same("Sin"), "math.cos": same("Cos"), "math.powf": same("Pow"),
+    "math.log": same("Log"), "math.ceil": same("Ceil"), "math.floor": same("Floor"), "math.round": round_half_away,
+    "math.roundeven": same("Round"), "math.trunc": _truncate, "math.exp2": _scale("Exp", before=math.log(2)),
     "math.expm1": _scale("Exp", less=1), "math.log1p": _scale("Log", add=1),
     "math.log2": _scale("Log", after=1 / math.log(2)), "math.log10": _scale("Log", after=1 / math.log(10)),
-    "math.absf": _same("Abs"), "math.absi": _same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
+    "math.absf": same("Abs"), "math.absi": same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
     "tensor.extract": _extract,
 }  # fmt: skip
 """Operation -> function `lower(emitter, *operands)`; `emitter.op` is the operation."""
 
 
-def evaluate(
-    e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor], count: int = 1
-) -> list[MlirTensor]:
-    """Evaluate a body on whole broadcast tensors and return the `count` tensors that it yields."""
+_YIELDS = ("linalg.yield", "tensor.yield")
+
+
+def values_of(
+    e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor],
+    last: SSAValue | None = None,
+) -> dict[SSAValue, MlirTensor]:  # fmt: skip
+    """Evaluate a body on whole broadcast tensors and return its values, up to the value `last`. `indices`: index along
+    each dimension."""
     values, outside = dict(arguments), e.op
-
-    def get(value: SSAValue) -> MlirTensor:
-        return values[value] if value in values else e.get(value)
-
     for op in block.ops:
         name, e.op = op_name(op), op
-        if name in ("linalg.yield", "tensor.yield"):
-            results = [get(value) for value in op.operands]
-            if len(results) != count:
-                e.refuse(f"yields {len(results)} values, needs {count}")
-            e.op = outside
-            return results
+        if name in _YIELDS or last in values:
+            break
         if name == ASSERTION:
             continue
         if name == "arith.constant":
@@ -239,9 +237,23 @@ def evaluate(
                 e.refuse(f"dimension {dimension}: there are {len(indices)}")
             values[op.results[0]] = indices[dimension]
         else:
-            values[op.results[0]] = apply(e, name, [get(value) for value in op.operands])
+            values[op.results[0]] = apply(e, name, [values.get(value) or e.get(value) for value in op.operands])
     e.op = outside
-    e.refuse("its body yields nothing")
+    return values
+
+
+def evaluate(
+    e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor], count: int = 1
+) -> list[MlirTensor]:
+    """Evaluate a body and return the `count` tensors that it yields."""
+    values, last = values_of(e, block, arguments, indices), block.last_op
+    if last is None or op_name(last) not in _YIELDS:
+        e.refuse("its body yields nothing")
+    outside, e.op = e.op, last
+    if len(last.operands) != count:
+        e.refuse(f"yields {len(last.operands)} values, needs {count}")
+    e.op = outside
+    return [values.get(value) or e.get(value) for value in last.operands]
 
 
 def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:

@@ -12,6 +12,7 @@ from toolchain.ir.graph import Values
 from toolchain.mlir import named, rescaling
 from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.generic import product
+from toolchain.mlir.scalars import SCALARS
 from toolchain.mlir.text.values import FLOATS, NUMPY
 
 Lower = Callable[[OnnxEmitter], MlirTensor]
@@ -149,11 +150,6 @@ def _multiply(e: OnnxEmitter) -> MlirTensor:
     return e.elementwise("Mul", e.cast(x, kind), e.cast(y, kind))
 
 
-def _rsqrt(e: OnnxEmitter) -> MlirTensor:
-    (x,) = operands(e, 1)
-    return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
-
-
 def _negate(e: OnnxEmitter) -> MlirTensor:
     x, *extra = operands(e, 1, 3)
     points = zero_points(e, extra, "input1_zp", "output_zp") if x.kind not in FLOATS else [0, 0]
@@ -197,10 +193,6 @@ def _cast(e: OnnxEmitter) -> MlirTensor:
         limits = np.iinfo(NUMPY[kind])
         nearest = e.node("Clip", [nearest, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
     return e.cast(nearest, kind)
-
-
-def _identity(e: OnnxEmitter) -> MlirTensor:
-    return operands(e, 1)[0]
 
 
 # -- shapes and lookups ------------------------------------------------------------------------------------------------
@@ -403,10 +395,11 @@ TOSA: Mapping[str, Lower] = {
     "equal": _same("Equal", 2), "greater": _same("Greater", 2), "greater_equal": _or_equal,
     "logical_and": _same("And", 2), "logical_or": _same("Or", 2), "logical_not": _same("Not", 1),
     "select": _same("Where", 3), "abs": _same("Abs", 1), "exp": _same("Exp", 1), "tanh": _same("Tanh", 1),
-    "sigmoid": _same("Sigmoid", 1), "erf": _same("Erf", 1), "reciprocal": _same("Reciprocal", 1), "rsqrt": _rsqrt,
+    "sigmoid": _same("Sigmoid", 1), "erf": _same("Erf", 1), "reciprocal": _same("Reciprocal", 1),
+    "rsqrt": lambda e: SCALARS["math.rsqrt"](e, *operands(e, 1)),
     "log": _same("Log", 1), "ceil": _same("Ceil", 1), "floor": _same("Floor", 1), "sin": _same("Sin", 1),
     "cos": _same("Cos", 1), "negate": _negate, "clamp": _clamp, "cast": _cast,
-    "identity": _identity, "reduce_sum": _reduce("ReduceSum"), "reduce_max": _reduce("ReduceMax"),
+    "identity": lambda e: operands(e, 1)[0], "reduce_sum": _reduce("ReduceSum"), "reduce_max": _reduce("ReduceMax"),
     "reduce_min": _reduce("ReduceMin"), "argmax": _argmax, "reshape": _reshape, "transpose": _transpose,
     "concat": _concat, "slice": _slice, "pad": _pad, "tile": _tile, "gather": _gather, "table": _table,
     "rescale": _rescale, "reverse": _reverse, "scatter": _scatter, "transpose_conv2d": _transpose_convolution,

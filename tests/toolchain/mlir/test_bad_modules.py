@@ -45,7 +45,7 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
         (function("  %r = linalg.mul ins(%x, %x : tensor<4x8xi64>, tensor<4x8xi64>) outs(%x : tensor<4x8xi64>)"
                   " -> tensor<4x8xi64>", "%x: tensor<4x8xi64>", "tensor<4x8xi64>"), "linalg.mul: a product of i64"),
         (function("  %r = linalg.foo ins(%x : tensor<4x8xf32>) outs(%x : tensor<4x8xf32>) -> tensor<4x8xf32>"),
-         "linalg.foo: this operation is not supported: lower it to those of `pyv-npu docs mlir`"),
+         "m.mlir:2:3: linalg.foo: this operation is not supported; supported of linalg are matmul, "),
         (function("  %r = func.call @main(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"),
          "func.call: main calls itself: write its steps out"),
         (function("  %r = func.call @other(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"),

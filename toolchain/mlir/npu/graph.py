@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from npu_device.abi.opcodes import DataType
 from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Attribute as LayerAttribute
@@ -25,10 +26,8 @@ _SHOWN = ("shape", "dtype", "storage_class", "view_of")
 """Tensor fields that the type or an operand expresses."""
 _TYPES = {kind: data for data, kind in ELEMENTS.items()}
 _CLASSES = {name: storage for storage, name in SPACES.items()}
-_BYTES: dict[np.dtype[Any], Any] = {
-    np.dtype(np.float32): b.f32, np.dtype(np.float16): b.f16, np.dtype(np.int32): b.i32, np.dtype(np.int8): b.i8,
-    np.dtype(np.uint8): b.IntegerType(8, b.Signedness.UNSIGNED),
-}  # fmt: skip
+_PLAIN = (DataType.FP32, DataType.FP16, DataType.INT32, DataType.INT8, DataType.UINT8)
+_BYTES: dict[np.dtype[Any], Any] = {NUMPY[kind]: ELEMENTS[kind] for kind in _PLAIN}
 """Array types of constants in the text; other types are written as integers of equal size."""
 
 
@@ -70,18 +69,15 @@ def _declared(graph: Graph, tensor: TensorIR, values: Mapping[str, SSAValue]) ->
         value = getattr(tensor, field.name)
         if field.name not in _SHOWN and (field.default is MISSING or value != field.default):
             attributes[field.name] = to_attribute(value)
-    kind = _memref(tensor)
+    op: type[Operation] = dialect.TensorOp
     if tensor.id in graph.inputs:
-        attributes["index"] = to_attribute(graph.inputs.index(tensor.id))
-        if tensor.view_of:
-            return dialect.ViewOp.create(operands=[values[tensor.view_of]], result_types=[kind], attributes=attributes)
-        return dialect.InputOp.create(result_types=[kind], attributes=attributes)
+        attributes["index"], op = to_attribute(graph.inputs.index(tensor.id)), dialect.InputOp
+    elif tensor.id in graph.constants and not tensor.view_of:
+        attributes["value"], op = _dense(graph.constants[tensor.id]), dialect.ConstantOp
     if tensor.view_of:
-        return dialect.ViewOp.create(operands=[values[tensor.view_of]], result_types=[kind], attributes=attributes)
-    if tensor.id in graph.constants:
-        attributes["value"] = _dense(graph.constants[tensor.id])
-        return dialect.ConstantOp.create(result_types=[kind], attributes=attributes)
-    return dialect.TensorOp.create(result_types=[kind], attributes=attributes)
+        op = dialect.ViewOp
+    operands = [values[tensor.view_of]] if tensor.view_of else []
+    return op.create(operands=operands, result_types=[_memref(tensor)], attributes=attributes)
 
 
 def _dense(values: Values) -> Attribute:
@@ -163,11 +159,8 @@ def _one_line(error: Exception) -> str:
 
 def _order(op: Operation, graph: Graph) -> list[str]:
     attribute = op.attributes.get("order")
-    names = (
-        [item.data for item in attribute.data if isinstance(item, b.StringAttr)]
-        if isinstance(attribute, b.ArrayAttr)
-        else []
-    )
+    items = attribute.data if isinstance(attribute, b.ArrayAttr) else ()
+    names = [item.data for item in items if isinstance(item, b.StringAttr)]
     return names if sorted(names) == sorted(graph.tensors) else list(graph.tensors)
 
 

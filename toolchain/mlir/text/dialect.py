@@ -30,7 +30,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import LAYOUTS, Extended
 from npu_device.abi.opcodes import DataType, Opcode, Scope
 from toolchain.ir.graph import DRAM, SPM
-from toolchain.ir.operations import LAYER_OPS, SCHEDULING
+from toolchain.ir.operations import LAYER_OPS, violation
 
 NAME = "npu"
 ELEMENTS: dict[DataType, Attribute] = {
@@ -66,13 +66,8 @@ class Event(ParametrizedAttribute, TypeAttribute):
 def space(kind: b.MemRefType) -> str:
     """Return the memory space of a buffer: dram, spm, or a bank such as spm3. VerifyException: another space."""
     memory_space = kind.memory_space
-    name = (
-        memory_space.data
-        if isinstance(memory_space, b.StringAttr)
-        else SPACES[DRAM]
-        if isinstance(memory_space, b.NoneAttr)
-        else ""
-    )
+    default = SPACES[DRAM] if isinstance(memory_space, b.NoneAttr) else ""
+    name = memory_space.data if isinstance(memory_space, b.StringAttr) else default
     if name not in SPACES.values() and not (name.startswith("spm") and name[3:].isdecimal()):
         raise VerifyException(f"memory space {memory_space}: must be dram, spm or a bank of it such as spm0")
     return name
@@ -86,14 +81,6 @@ def _spaces(op: Operation) -> None:
 
 # -- layers ------------------------------------------------------------------------------------------------------------
 
-DECLARATION_ATTRIBUTES = ("id", "role")
-
-
-def _no_unknown(op: Operation, allowed: Sequence[str]) -> None:
-    for name in op.attributes:
-        if name not in allowed:
-            raise VerifyException(f"has no attribute {name}; it has {', '.join(allowed)}")
-
 
 class LayerOperation(IRDLOperation):
     """Layer that reads buffers and writes one buffer, or several in case of keys and values."""
@@ -106,19 +93,13 @@ class LayerOperation(IRDLOperation):
 
     def verify_(self) -> None:
         _spaces(self)
-        row = LAYER_OPS.get(self.OPERATION)
-        if row is None:
-            if (len(self.ins), len(self.outs)) != (1, 1):
-                raise VerifyException(f"moves one buffer to one, got {len(self.ins)} and {len(self.outs)}")
-            return
-        if len(self.ins) not in row.inputs:
-            raise VerifyException(f"takes {row.inputs.start}..{row.inputs.stop - 1} inputs, got {len(self.ins)}")
-        if len(self.outs) not in row.outputs:
-            raise VerifyException(f"has {' or '.join(map(str, row.outputs))} outputs, got {len(self.outs)}")
-        for name in row.required:
-            if name not in self.attributes:
-                raise VerifyException(f"needs attribute {name}")
-        _no_unknown(self, (*row.required, *row.optional, *SCHEDULING, "id"))
+        counts = len(self.ins), len(self.outs)
+        if self.OPERATION not in LAYER_OPS:
+            rule = "" if counts == (1, 1) else f"moves one buffer to one, got {counts[0]} and {counts[1]}"
+        else:
+            rule = violation(self.OPERATION, *counts, [name for name in self.attributes if name != "id"])
+        if rule:
+            raise VerifyException(rule)
 
 
 def _layer_operation(operation: str) -> type[LayerOperation]:
@@ -141,7 +122,7 @@ class _Declaration(IRDLOperation):
 
     def verify_(self) -> None:
         _spaces(self)
-        for name in DECLARATION_ATTRIBUTES:
+        for name in ("id", "role"):
             if not isinstance(self.attributes.get(name), b.StringAttr):
                 raise VerifyException(f"needs attribute {name}, a string")
 

@@ -4,19 +4,19 @@ Operands, results and attributes are not constrained here; the importer checks t
 printed by mlir-opt are supported.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.dialects import arith, builtin, cf, func, linalg, math, scf, tensor
+from xdsl.dialects.arith import CMPF_COMPARISON_OPERATIONS, CMPI_COMPARISON_OPERATIONS
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FunctionType, IntegerAttr, TensorType, i1, i64
 from xdsl.dialects.linalg.ops import YieldOp
 from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, traits_def, var_operand_def, var_region_def, var_result_def
-from xdsl.parser import Parser
-from xdsl.traits import IsTerminator
+from xdsl.irdl import IRDLOperation, irdl_op_definition, var_operand_def, var_region_def, var_result_def
+from xdsl.parser import Parser, UnresolvedOperand
 
 from toolchain.mlir.text.dialect import Npu
 
@@ -24,7 +24,7 @@ Parse = Callable[[type[IRDLOperation], Parser], Operation]
 
 
 @cache
-def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDLOperation]:
+def operation(name: str, parse: Parse) -> type[IRDLOperation]:
     """Return an operation class with any operands, results, regions and attributes."""
     members: dict[str, Any] = {
         "name": name,
@@ -34,8 +34,6 @@ def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDL
         "bodies": var_region_def(),
         "parse": classmethod(parse),
     }
-    if terminator:
-        members["traits"] = traits_def(IsTerminator())
     return irdl_op_definition(type(name.replace(".", "_"), (IRDLOperation,), members))
 
 
@@ -49,17 +47,38 @@ def make(
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 
+def _names(parser: Parser) -> list[UnresolvedOperand]:
+    """Parse `%a, %b`."""
+    return parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+
+
+def _attributes(parser: Parser) -> dict[str, Attribute]:
+    """Parse `fastmath<...> {attributes} :`."""
+    if parser.parse_optional_keyword("fastmath"):
+        with parser.in_angle_brackets():
+            parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    return attributes
+
+
+def _integers(parser: Parser) -> list[int]:
+    """Parse `[1, 2]`."""
+    return parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
+
+
 def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `%a, %b {attributes} : (types) -> type`."""
+    """Parse `%a, %b {attributes} : (types) -> type`; of a constant `{attributes} : type` too."""
     names = parser.parse_optional_undelimited_comma_separated_list(
         parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
     )
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    attributes = _attributes(parser)
     position = parser.pos
     kind = parser.parse_type()
     if not isinstance(kind, FunctionType):
-        parser.raise_error("expected (types) -> type", position)
+        if names:
+            parser.raise_error("expected (types) -> type", position)
+        kind = FunctionType.from_lists([], [kind])
     arguments = parser.resolve_operands(names or [], list(kind.inputs), position)
     return make(op, arguments, kind.outputs, attributes)
 
@@ -67,31 +86,22 @@ def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
 def parse_same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%a, %b {attributes} : type`, the type of all operands and the result."""
     position = parser.pos
-    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
-    _fast_math(parser)
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    names = _names(parser)
+    attributes = _attributes(parser)
     kind = parser.parse_type()
     return make(op, parser.resolve_operands(names, [kind] * len(names), position), [kind], attributes)
-
-
-_INTEGER_ORDER = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
-_FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une",
-                "uno", "true")  # fmt: skip
-"""Predicates of arith.cmpi and arith.cmpf, by number."""
 
 
 def parse_comparison(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `slt, %a, %b : type`; the result is i1 in the same shape."""
     position = parser.pos
-    predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
+    order = CMPI_COMPARISON_OPERATIONS if op.name == "arith.cmpi" else CMPF_COMPARISON_OPERATIONS
+    predicate = parser.parse_identifier()
     if predicate not in order:
         parser.raise_error(f"expected one of {', '.join(order)}", position)
     parser.parse_punctuation(",")
-    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
-    _fast_math(parser)
-    attributes = {**parser.parse_optional_attr_dict(), "predicate": IntegerAttr(order.index(predicate), i64)}
-    parser.parse_punctuation(":")
+    names = _names(parser)
+    attributes = {**_attributes(parser), "predicate": IntegerAttr(order.index(predicate), i64)}
     kind = parser.parse_type()
     result = TensorType(i1, kind.get_shape()) if isinstance(kind, TensorType) else i1
     return make(op, parser.resolve_operands(names, [kind] * len(names), position), [result], attributes)
@@ -100,9 +110,8 @@ def parse_comparison(op: type[IRDLOperation], parser: Parser) -> Operation:
 def parse_selection(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%c, %a, %b : type` with a scalar i1 condition, or `: condition type, type`."""
     position = parser.pos
-    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    names = _names(parser)
+    attributes = _attributes(parser)
     kinds = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_type)
     condition, kind = (i1, kinds[0]) if len(kinds) == 1 else kinds[:2]
     return make(op, parser.resolve_operands(names, [condition, kind, kind], position), [kind], attributes)
@@ -112,18 +121,10 @@ def parse_conversion(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%a : type to type`."""
     position = parser.pos
     name = parser.parse_unresolved_operand()
-    _fast_math(parser)
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    attributes = _attributes(parser)
     kind = parser.parse_type()
     parser.parse_keyword("to")
     return make(op, parser.resolve_operands([name], [kind], position), [parser.parse_type()], attributes)
-
-
-def _fast_math(parser: Parser) -> None:
-    if parser.parse_optional_keyword("fastmath"):
-        with parser.in_angle_brackets():
-            parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
 
 
 def parse_pack(op: type[IRDLOperation], parser: Parser) -> Operation:
@@ -142,12 +143,10 @@ def parse_pack(op: type[IRDLOperation], parser: Parser) -> Operation:
                        ("inner_tiles", "static_inner_tiles")):  # fmt: skip
         if parser.parse_optional_keyword(key):
             parser.parse_punctuation("=")
-            numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-            attributes[field] = DenseArrayBase.from_list(i64, numbers)
+            attributes[field] = DenseArrayBase.from_list(i64, _integers(parser))
     parser.parse_keyword("into")
     names.append(parser.parse_unresolved_operand())
-    attributes |= parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    attributes |= _attributes(parser)
     source = parser.parse_type()
     parser.parse_punctuation("->")
     target = parser.parse_type()
@@ -161,7 +160,7 @@ def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
         return []
     parser.parse_punctuation("(")
     position = parser.pos
-    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    names = _names(parser)
     parser.parse_punctuation(":")
     kinds = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_type)
     parser.parse_punctuation(")")
@@ -215,8 +214,7 @@ def parse_with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
     body_attributes = dict[str, Any]()
     if parser.parse_optional_keyword("dimensions"):
         parser.parse_punctuation("=")
-        numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-        body_attributes["dimensions"] = DenseArrayBase.from_list(i64, numbers)
+        body_attributes["dimensions"] = DenseArrayBase.from_list(i64, _integers(parser))
     body_attributes |= parser.parse_optional_attr_dict()
     if short:
         body = _short_body(parser, op.name, short, attributes, ins, outs)
@@ -250,14 +248,12 @@ def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
     name = parser.parse_unresolved_operand()
 
     def group() -> Attribute:
-        numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-        return ArrayAttr([IntegerAttr(number, i64) for number in numbers])
+        return ArrayAttr([IntegerAttr(number, i64) for number in _integers(parser)])
 
     groups = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, group)
     if parser.parse_optional_keyword("output_shape"):
-        parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-    attributes = {**parser.parse_optional_attr_dict(), "reassociation": ArrayAttr(groups)}
-    parser.parse_punctuation(":")
+        _integers(parser)
+    attributes = {**_attributes(parser), "reassociation": ArrayAttr(groups)}
     position = parser.pos
     kind = parser.parse_type()
     parser.parse_keyword("into")
@@ -272,31 +268,13 @@ def _global(op: type[IRDLOperation], parser: Parser) -> Operation:
     if parser.parse_optional_punctuation("("):
         parser.parse_attribute()
         parser.parse_punctuation(")")
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
+    attributes = _attributes(parser)
     parser.parse_type()
     return make(op, [], [], {**attributes, "sym_name": name})
 
 
 # -- dialects ----------------------------------------------------------------------------------------------------------
 
-_STRUCTURED = """batch_matmul batch_matmul_transpose_a batch_matmul_transpose_b batch_matvec batch_reduce_matmul
-    conv_2d_nhwc_hwcf conv_2d_nhwc_fhwc conv_2d_nchw_fchw conv_2d_nhwc_hwcf_q conv_2d
-    depthwise_conv_2d_nhwc_hwc depthwise_conv_2d_nhwc_hwcm depthwise_conv_2d_nchw_chw dot
-    elemwise_binary elemwise_unary matmul matmul_transpose_a matmul_transpose_b matvec vecmat quantized_matmul
-    quantized_batch_matmul pooling_nchw_max pooling_nchw_sum pooling_nhwc_max pooling_nhwc_min pooling_nhwc_sum
-    abs ceil div div_unsigned erf floor negf reciprocal round rsqrt square tanh powf
-    add sub mul max min exp log sqrt select copy conv_2d_ngchw_gfchw contract softmax mmt4d batch_mmt4d
-    conv_1d conv_1d_ncw_fcw conv_1d_nwc_wcf conv_3d conv_3d_ncdhw_fcdhw conv_3d_ndhwc_dhwcf
-    depthwise_conv_1d_ncw_cw depthwise_conv_1d_nwc_wc depthwise_conv_1d_nwc_wcm depthwise_conv_3d_ncdhw_cdhw
-    depthwise_conv_3d_ndhwc_dhwc depthwise_conv_3d_ndhwc_dhwcm pooling_ncw_max pooling_ncw_sum pooling_nwc_max
-    pooling_nwc_min pooling_nwc_sum pooling_ndhwc_max pooling_ndhwc_min pooling_ndhwc_sum"""
-"""Named operations of linalg with ins, outs and an implied body."""
-_TOSA = """abs add apply_scale argmax arithmetic_right_shift avg_pool2d cast ceil clamp concat const const_shape conv2d
-    conv3d custom depthwise_conv2d div equal erf exp floor fully_connected gather greater greater_equal identity int_div
-    log logical_and logical_not logical_or matmul max_pool2d maximum minimum mul negate pad pow reciprocal reduce_all
-    reduce_any reduce_max reduce_min reduce_prod reduce_product reduce_sum rescale reshape resize reverse rsqrt scatter
-    select sigmoid slice sub table tanh tile transpose transpose_conv2d sin cos"""
 GLOBAL = "ml_program.global"
 """Declaration of a variable, accepted only so that it can be ignored."""
 SAME_TYPE = ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi", "ori", "xori")
@@ -304,59 +282,36 @@ SAME_TYPE = ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi
 scalars only."""
 CASTS = ("extf", "extsi", "extui", "truncf", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "index_cast",
          "index_castui", "bitcast")  # fmt: skip
+_FORMS: dict[str, Parse] = {"tosa": functional, "linalg": parse_structured}
+"""Dialect -> form of its operations."""
+_OF_XDSL = ("linalg.yield", "linalg.index", "linalg.fill", "linalg.transpose", "linalg.broadcast")
+"""Operations of these dialects that xDSL parses."""
+_PARSERS: dict[str, Parse] = {
+    "linalg.generic": generic, "linalg.map": parse_with_body, "linalg.reduce": parse_with_body,
+    "linalg.pack": parse_pack, "linalg.unpack": parse_pack, "tensor.pack": parse_pack, "tensor.unpack": parse_pack,
+    "tensor.expand_shape": expand_shape, GLOBAL: _global,
+    **{f"arith.{name}": parse_same_type for name in SAME_TYPE},
+    "arith.cmpi": parse_comparison, "arith.cmpf": parse_comparison, "arith.select": parse_selection,
+    **{f"arith.{name}": parse_conversion for name in CASTS},
+}  # fmt: skip
+"""Operation with another form, or one that xDSL lacks -> its parser."""
 
 
-def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse tosa.const and tosa.const_shape: `{values = ...} : () -> type`, with or without `() ->`."""
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
-    kind = parser.parse_type()
-    return make(op, [], kind.outputs if isinstance(kind, FunctionType) else [kind], attributes)
+class _Context(Context):
+    """Context that knows every operation of tosa and linalg: the importer refuses those that it does not lower."""
 
-
-def _extend(dialect: Dialect, additions: Iterable[type[Operation]]) -> Dialect:
-    """Return a dialect of xDSL with operations added or replaced."""
-    operations = {op.name: op for op in dialect.operations} | {op.name: op for op in additions}
-    return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
+    def get_optional_op(self, name: str, *, dialect_stack: Sequence[str] = ()) -> type[Operation] | None:
+        parse = _PARSERS.get(name) or (None if name in _OF_XDSL else _FORMS.get(name.partition(".")[0]))
+        return operation(name, parse) if parse else super().get_optional_op(name, dialect_stack=dialect_stack)
 
 
 def context() -> Context:
     """Return an xDSL context with its own resources: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu,
     and variables of ml_program, which are ignored."""
-    context_of_parser = Context(allow_unregistered=True)
-    named = [operation(f"linalg.{name}", parse_structured) for name in _STRUCTURED.split()]
-    bodies = [operation(f"linalg.{name}", parse_with_body) for name in ("map", "reduce")]
-    bodies.append(operation("linalg.generic", generic))
-    constants = ("const", "const_shape")
-    tosa: list[type[Operation]] = []
-    for name in _TOSA.split():
-        tosa.append(operation(f"tosa.{name}", _const if name in constants else functional))
-    tosa.append(operation("tosa.yield", functional, terminator=True))
-
-    arithmetic = [operation(f"arith.{name}", parse_same_type) for name in SAME_TYPE]
-    arithmetic += [operation(f"arith.{name}", parse_comparison) for name in ("cmpi", "cmpf")]
-    arithmetic += [operation(f"arith.{name}", parse_conversion) for name in CASTS]
-    arithmetic.append(operation("arith.select", parse_selection))
-    shaped = [operation("tensor.expand_shape", expand_shape)]
-    shaped += [operation(f"tensor.{name}", parse_pack) for name in ("pack", "unpack")]
-    bodies += [operation(f"linalg.{name}", parse_pack) for name in ("pack", "unpack")]
-    builtin_dialect = builtin.Builtin
-    context_of_parser.load_dialect(
-        Dialect(
-            builtin_dialect.name,
-            list(builtin_dialect.operations),
-            list(builtin_dialect.attributes),
-            [OpAsmDialectInterface()],
-        )
-    )
-    context_of_parser.load_dialect(func.Func)
-    context_of_parser.load_dialect(cf.Cf)
-    context_of_parser.load_dialect(_extend(arith.Arith, arithmetic))
-    context_of_parser.load_dialect(math.Math)
-    context_of_parser.load_dialect(scf.Scf)
-    context_of_parser.load_dialect(_extend(tensor.Tensor, shaped))
-    context_of_parser.load_dialect(_extend(linalg.Linalg, [*named, *bodies]))
-    context_of_parser.load_dialect(Dialect("tosa", tosa, []))
-    context_of_parser.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))
-    context_of_parser.load_dialect(Npu)
+    context_of_parser = _Context(allow_unregistered=True)
+    own = builtin.Builtin
+    interfaces = [OpAsmDialectInterface()]
+    context_of_parser.load_dialect(Dialect(own.name, list(own.operations), list(own.attributes), [*interfaces]))
+    for dialect in (func.Func, cf.Cf, arith.Arith, math.Math, scf.Scf, tensor.Tensor, linalg.Linalg, Npu):
+        context_of_parser.load_dialect(dialect)
     return context_of_parser

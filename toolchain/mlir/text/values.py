@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+from onnx import TensorProto, helper
 from xdsl.context import Context
 from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.dialects import builtin as b
@@ -19,18 +19,10 @@ _FLOATS: dict[type[Attribute], str] = {b.Float32Type: "FLOAT", b.Float16Type: "F
                                         b.Float64Type: "FLOAT"}  # fmt: skip
 """Float types -> ONNX type. Inside a module f64 is computed as f32, since the device has no f64."""
 _INTEGERS = {1: "BOOL", 8: "INT8", 32: "INT32", 64: "INT64"}
-NUMPY = {
-    "FLOAT": np.dtype(np.float32),
-    "FLOAT16": np.dtype(np.float16),
-    "BFLOAT16": np.dtype(ml_dtypes.bfloat16),
-    "BOOL": np.dtype(np.bool_),
-    "INT8": np.dtype(np.int8),
-    "UINT8": np.dtype(np.uint8),
-    "INT32": np.dtype(np.int32),
-    "INT64": np.dtype(np.int64),
-}
-"""ONNX element type -> array type."""
 FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
+NUMPY = {kind: helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(kind))
+         for kind in (*FLOATS, "BOOL", "INT8", "UINT8", "INT32", "INT64")}  # fmt: skip
+"""ONNX element type -> array type."""
 SUPPORTED = "f32, f16, bf16, i1, i8, ui8, i32, i64"
 
 
@@ -85,10 +77,7 @@ def argument_problem(kind: Attribute) -> str:
 def constant(value: Attribute, context: Context) -> Values | None:
     """Return the values of an attribute in the shape of its type, with stride 0 for equal elements; None if it is not a
     constant."""
-    if isinstance(value, b.IntegerAttr):
-        kind = element(value.type)
-        return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
-    if isinstance(value, b.FloatAttr):
+    if isinstance(value, b.IntegerAttr | b.FloatAttr):
         kind = element(value.type)
         return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
     if isinstance(value, b.DenseIntOrFPElementsAttr):
