@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -56,6 +56,12 @@ class TensorIR:
     """Whether the heads of a layer's keys or values are split over several tensors of different widths."""
     codec: int = 0
     """Index of the codec, for keys or values of type ENCODED."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Fields with another value than their default."""
+        defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
+        return {name: getattr(self, name) for name, value in defaults.items() if getattr(self, name) != value}
 
     @property
     def qbits(self) -> int:

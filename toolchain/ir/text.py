@@ -8,24 +8,20 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
 from toolchain.errors import ToolchainError
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import DRAM, Attribute, Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 
 SHOWN = 64
 """Maximum number of elements of a constant written in full."""
 
-_VIEW = r"(?: view of (\S+)(?: from (\d+))?(?: pitch (\d+))?)?"
-_TENSOR = re.compile(
-    r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: in (\w+))?( heads split)?(?: codec (\d+))?"
-    + _VIEW
-    + r"(?: = (.+))?"
-)
+_TENSOR = re.compile(r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: \{(.*?)\})?(?: = (.+))?")
 _LAYER = re.compile(r"layer (\S+): (\S+(?:, \S+)*) = (\w+)\(([^)]*)\)(?: \{(.*)\})?")
 
 
@@ -37,23 +33,13 @@ def render(graph: Graph) -> str:
 def _lines(graph: Graph) -> Iterator[str]:
     yield f"graph {graph.name}"
     for tensor in graph.tensors.values():
-        line = f"tensor {tensor.id}: {tensor.role} {tensor.dtype.name} {list(tensor.shape)}"
-        if tensor.alignment:
-            line += f" align {tensor.alignment}"
-        if tensor.storage_class != DRAM:
-            line += f" in {tensor.storage_class}"
-        line += " heads split" * tensor.is_kv_head_split
-        line += f" codec {tensor.codec}" * (tensor.dtype is DataType.ENCODED)
-        if tensor.view_of:
-            line += f" view of {tensor.view_of}"
-            line += f" from {tensor.offset}" * bool(tensor.offset) + f" pitch {tensor.pitch}" * bool(tensor.pitch)
+        head = f"tensor {tensor.id}: {tensor.role} {tensor.dtype.name} {list(tensor.shape)}"
         values = graph.constants.get(tensor.id)
-        yield line if values is None else f"{line} = {_constant(values)}"
+        yield head + _attributes(tensor.settings) + ("" if values is None else f" = {_constant(values)}")
     yield f"inputs {', '.join(graph.inputs)}"
     for layer in graph.layers:
-        attributes = ", ".join(f"{name}: {_attribute(value)}" for name, value in layer.attributes.items())
         head = f"layer {layer.id}: {', '.join(layer.outputs)} = {layer.op_type}({', '.join(layer.inputs)})"
-        yield head + (f" {{{attributes}}}" if attributes else "")
+        yield head + _attributes(layer.attributes)
     yield f"outputs {', '.join(graph.outputs)}"
 
 
@@ -63,8 +49,14 @@ def _constant(values: Values) -> str:
     return str([float(value) if values.dtype.kind not in "iu" else int(value) for value in values.reshape(-1)])
 
 
-def _attribute(value: Attribute) -> str:
-    return str(list(value)) if isinstance(value, tuple) else repr(value)
+def _attributes(values: Mapping[str, Attribute]) -> str:
+    shown = (f"{name}: {list(value) if isinstance(value, tuple) else repr(value)}" for name, value in values.items())
+    return f" {{{', '.join(shown)}}}" if values else ""
+
+
+def _read_attributes(text: str | None) -> dict[str, Any]:
+    values = ast.literal_eval("{" + re.sub(r"(\w+): ", r"'\1': ", text or "") + "}")
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def parse(text: str) -> Graph:
@@ -83,7 +75,7 @@ def parse(text: str) -> Graph:
                 setattr(graph, word, tuple(rest.split(", ")) if rest else ())
             elif line.strip():
                 raise ValueError(f"{word} is no statement")
-        except (ValueError, KeyError, SyntaxError) as error:
+        except (ValueError, KeyError, SyntaxError, TypeError) as error:
             raise ToolchainError(f"line {number}: {error}; write it as `render` does: {line}") from None
     return graph
 
@@ -91,14 +83,10 @@ def parse(text: str) -> Graph:
 def _read_tensor(graph: Graph, line: str) -> None:
     match = _TENSOR.fullmatch(line)
     if match is None:
-        raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
-    name, role, kind, shape, alignment, stored, split, codec, view, first, pitch, values = match.groups()
-    size, alignment_bytes = tuple(ast.literal_eval(shape)), int(alignment or 0)
-    tensor = TensorIR(
-        name, Role(role), size, DataType[kind], view or "", stored or DRAM, alignment_bytes, int(first or 0),
-        int(pitch or 0), bool(split), int(codec or TensorIR.codec),
-    )  # fmt: skip
-    graph.tensors[name] = tensor
+        raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE] {FIELDS}`")
+    name, role, kind, shape, settings, values = match.groups()
+    size = tuple(ast.literal_eval(shape))
+    tensor = graph.tensors[name] = TensorIR(name, Role(role), size, DataType[kind], **_read_attributes(settings))
     if values is not None and not values.startswith("sha256:"):
         read = ast.literal_eval(values.replace("inf", "1e999").replace("nan", "None"))
         numbers = [float("nan") if value is None else value for value in read]
@@ -110,9 +98,8 @@ def _read_layer(graph: Graph, line: str) -> None:
     if match is None:
         raise ValueError("a layer is `layer ID: OUTPUTS = OP(INPUTS) {ATTRIBUTES}`")
     name, outputs, op_type, inputs, attributes = match.groups()
-    read = ast.literal_eval("{" + re.sub(r"(\w+): ", r"'\1': ", attributes or "") + "}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
-    graph.layers.append(LayerIR(name, op_type, tuple(inputs.split(", ")), tuple(outputs.split(", ")), values))
+    operands = tuple(inputs.split(", ")), tuple(outputs.split(", "))
+    graph.layers.append(LayerIR(name, op_type, *operands, _read_attributes(attributes)))
 
 
 def json_lines(graph: Graph, stage: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ The pass `quantization` sets the types of weights; bytes, traffic and the rates 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -155,6 +155,10 @@ class QConfig:
         return tuple(int(match[1]) for match in matches if match)
 
 
+Reader = Callable[[QConfig, str, Any], QConfig]
+"""Function that adds the value of a key to a configuration. QConfigError: invalid value."""
+
+
 def read_qconfig(values: Mapping[str, Any]) -> QConfig:
     """Read values by dotted key. QConfigError: an unknown key, or an invalid value."""
     config = QConfig()
@@ -204,12 +208,10 @@ def _bits(config: QConfig, key: str, role: str, value: Any) -> int:
     return int(value)
 
 
-def _default(role: str) -> "Callable[[QConfig, str, Any], QConfig]":
+def _default(role: str) -> Reader:
     def read(config: QConfig, key: str, value: Any) -> QConfig:
-        bits = _bits(config, key, role, value)
-        if role == "kv":
-            return replace(config, kv=bits, kv_named=True)
-        return replace(config, weight=bits) if role == "weight" else replace(config, activation=bits)
+        bits: dict[str, Any] = {role: _bits(config, key, role, value)}
+        return replace(config, **bits, kv_named=config.kv_named or role == "kv")
 
     return read
 
@@ -222,42 +224,45 @@ def _widths(config: QConfig, key: str, value: Any) -> QConfig:
     return replace(config, bitwidths={**config.bitwidths, role: tuple(value)})
 
 
-def _packing(config: QConfig, key: str, value: Any) -> QConfig:
-    if value not in PACKINGS:
-        raise QConfigError(key, f"{value}: must be one of {', '.join(PACKINGS)}", "E_PACK", value)
-    return replace(config, packing=value)
+def _checked(field: str, valid: Callable[[Any], bool], rule: str, code: str, entry: Hashable = None) -> Reader:
+    """Return the reader of a value for a field, or for an entry of it."""
+
+    def read(config: QConfig, key: str, value: Any) -> QConfig:
+        if not valid(value):
+            raise QConfigError(key, f"{value}: must be {rule}", code, value)
+        change: dict[str, Any] = {field: value if entry is None else {**getattr(config, field), entry: value}}
+        return replace(config, **change)
+
+    return read
 
 
-def _pack(config: QConfig, key: str, value: Any) -> QConfig:
-    if not isinstance(value, bool):
-        raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
-    return replace(config, packed={**config.packed, int(key[-1]): value})
+def _choice(field: str, values: Sequence[int | str], code: str) -> Reader:
+    rule = f"one of {', '.join(map(str, values))}"
+    return _checked(field, lambda value: not isinstance(value, bool) and value in values, rule, code)
 
 
-def _pad_rows(config: QConfig, key: str, value: Any) -> QConfig:
-    if not isinstance(value, bool):
-        raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
-    return replace(config, pad_rows=value)
+def _flag(field: str, entry: Hashable = None) -> Reader:
+    return _checked(field, lambda value: isinstance(value, bool), "true or false", "E_PACK", entry)
 
 
-def _alignment(config: QConfig, key: str, value: Any) -> QConfig:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or value < _MIN_ALIGNMENT or value & (value - 1):
-        raise QConfigError(key, f"{value}: must be a power of two of at least {_MIN_ALIGNMENT} bytes", "E_ALIGN", value)
-    role = key.split(".")[1].removesuffix("_alignment_bytes")
-    return replace(config, alignment={**config.alignment, role: value})
+def _is_integer(value: Any, low: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
-def _scratchpad(config: QConfig, key: str, value: Any) -> QConfig:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise QConfigError(key, f"{value}: must be a whole number above 0", "E_BANK", value)
-    return replace(config, spm={**config.spm, key.split(".")[1]: value})
+def _alignment(role: str) -> Reader:
+    rule = f"a power of two of at least {_MIN_ALIGNMENT} bytes"
+    return _checked("alignment", lambda value: _is_integer(value, _MIN_ALIGNMENT) and not value & (value - 1), rule,
+                    "E_ALIGN", role)  # fmt: skip
+
+
+def _scratchpad(name: str) -> Reader:
+    return _checked("spm", lambda value: _is_integer(value, 1), "a whole number above 0", "E_BANK", name)
 
 
 def _vectors(config: QConfig, key: str, value: Any) -> QConfig:
     name = key.split(".")[1]
     low, high = _VECTORS[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+    if not _is_integer(value, low) or value > high:
         rule = f"must be {low}, the device has no other" if low == high else f"must be a whole number {low}..{high}"
         raise QConfigError(key, f"{value}: {rule}")
     return replace(config, vectors=config.vectors._replace(**{name: value})) if low < high else config
@@ -265,37 +270,21 @@ def _vectors(config: QConfig, key: str, value: Any) -> QConfig:
 
 GROUPS = (0, 32, 64, 128)
 """Values of group_size."""
-
-
-def _group(config: QConfig, key: str, value: Any) -> QConfig:
-    if isinstance(value, bool) or value not in GROUPS:
-        raise QConfigError(key, f"{value}: must be one of {', '.join(map(str, GROUPS))}", "E_GROUP", value)
-    return replace(config, group=value)
-
-
-def _rounding(config: QConfig, key: str, value: Any) -> QConfig:
-    if value not in ROUNDINGS:
-        raise QConfigError(key, f"{value}: must be {' or '.join(ROUNDINGS)}", "E_ROUNDING", value)
-    return replace(config, rounding=value)
-
-
 _VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}
 """Keys of vq -> minimum and maximum value."""
 
-_KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
+_KEYS: dict[str, Reader] = {
     "qbits_weight_default": _default("weight"),
     _ACTIVATION: _default("activation"),
     "qbits_kv_default": _default("kv"),
-    "group_size": _group,
-    "rounding": _rounding,
+    "group_size": _choice("group", GROUPS, "E_GROUP"),
+    "rounding": _choice("rounding", ROUNDINGS, "E_ROUNDING"),
     **{f"bitwidths.{role}": _widths for role in ROLE_BITS},
-    "packing.mode": _packing,
-    "packing.use_packed_int4": _pack,
-    "packing.use_packed_int2": _pack,
-    **{f"alignment.{role}_alignment_bytes": _alignment for role in ("default", *ROLE_ALIGNMENT)},
-    "kv.pad_rows": _pad_rows,
-    "spm.bank_size_bytes": _scratchpad,
-    "spm.num_banks": _scratchpad,
+    "packing.mode": _choice("packing", PACKINGS, "E_PACK"),
+    **{f"packing.use_packed_int{bits}": _flag("packed", bits) for bits in (4, 2)},
+    **{f"alignment.{role}_alignment_bytes": _alignment(role) for role in ("default", *ROLE_ALIGNMENT)},
+    "kv.pad_rows": _flag("pad_rows"),
+    **{f"spm.{name}": _scratchpad(name) for name in ("bank_size_bytes", "num_banks")},
     **{f"{VQ}.{name}": _vectors for name in _VECTORS},
 }
 """Keys that are not overrides."""

@@ -127,7 +127,7 @@ def test_alignment_is_of_the_role_and_shows_in_the_text() -> None:
     config = read_qconfig({"alignment.weight_alignment_bytes": 256, "alignment.default_alignment_bytes": 128})
     graph = narrowed(product(4, 4), config)
     assert {tensor.id: tensor.alignment_bytes for tensor in graph.tensors.values()} == {"x": 128, "w": 256, "y": 128}
-    assert "tensor x: activation FP32 [3, 4] align 128\n" in render(graph)
+    assert "tensor x: activation FP32 [3, 4] {alignment: 128}\n" in render(graph)
     assert render(parse(render(graph))) == render(graph)
     addresses = place(graph, Target(dram_bytes=1 << 30)).addresses
     assert all(address % graph.tensors[name].alignment_bytes == 0 for name, address in addresses.items())

@@ -64,11 +64,8 @@ def _memref(tensor: TensorIR) -> b.MemRefType:
 
 
 def _declared(graph: Graph, tensor: TensorIR, values: Mapping[str, SSAValue]) -> Operation:
-    attributes: dict[str, Attribute] = {}
-    for field in fields(TensorIR):
-        value = getattr(tensor, field.name)
-        if field.name not in _SHOWN and (field.default is MISSING or value != field.default):
-            attributes[field.name] = to_attribute(value)
+    named = {"id": tensor.id, "role": tensor.role, **tensor.settings}
+    attributes = {name: to_attribute(value) for name, value in named.items() if name not in _SHOWN}
     op: type[Operation] = dialect.TensorOp
     if tensor.id in graph.inputs:
         attributes["index"], op = to_attribute(graph.inputs.index(tensor.id)), dialect.InputOp
