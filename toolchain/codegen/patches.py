@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_device.operations.windows import Windows
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, steps
+from toolchain.ir.graph import Attribute, Graph, LayerIR, steps
 from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
@@ -129,10 +129,7 @@ class _Lowering:
         old, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if old.dtype is self.kind or values is None:
             return tensor
-        name = self._name()
-        self.graph.tensors[name] = TensorIR(name, Role.WEIGHT, old.shape, self.kind)
-        self.graph.constants[name] = values.astype(NUMPY[self.kind])
-        return name
+        return self.graph.add_weight(self._name(), values.astype(NUMPY[self.kind]), self.kind)
 
     def _copy(self, source: str, dims: tuple[int, ...], take: tuple[int, ...]) -> str:
         """Copy elements of a tensor, with strides `take`, to a contiguous tensor."""
@@ -141,15 +138,10 @@ class _Lowering:
         return out
 
     def _zeros(self, count: int) -> str:
-        name = self._name()
-        self.graph.tensors[name] = TensorIR(name, Role.WEIGHT, (count,), self.kind)
-        self.graph.constants[name] = np.zeros(count, NUMPY[self.kind])
-        return name
+        return self.graph.add_weight(self._name(), np.zeros(count, NUMPY[self.kind]), self.kind)
 
     def _tensor(self, shape: tuple[int, ...]) -> str:
-        name = self._name()
-        self.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, shape, self.kind)
-        return name
+        return self.graph.add_activation(self._name(), shape, self.kind)
 
     def _name(self) -> str:
         count = sum(name.startswith(f"{self.layer.id}.p") for name in self.graph.tensors)

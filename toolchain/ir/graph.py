@@ -183,6 +183,17 @@ class Graph:
     floats: dict[str, str] = field(default_factory=dict)
     blocks: dict[str, WeightBlocks] = field(default_factory=dict)
 
+    def add_weight(self, name: str, values: Values, kind: DataType) -> str:
+        """Add a constant weight and return its name."""
+        self.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, kind)
+        self.constants[name] = values
+        return name
+
+    def add_activation(self, name: str, shape: tuple[int, ...], kind: DataType) -> str:
+        """Add a tensor that layers write and return its name."""
+        self.tensors[name] = TensorIR(name, Role.ACTIVATION, shape, kind)
+        return name
+
     def storage(self, tensor: str) -> str:
         """Return the stored tensor of `tensor`: itself, or the base of the view."""
         return self.tensors[tensor].view_of or tensor

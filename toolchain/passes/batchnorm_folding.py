@@ -11,7 +11,7 @@ import numpy as np
 
 from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import Graph, LayerIR, Values
 from toolchain.ir.operations import PRODUCTS, matrix_of
 from toolchain.ir.uses import TensorUses
 
@@ -38,14 +38,10 @@ def run(graph: Graph, target: Target) -> Graph:
         factor, weights = graph.constant(layer.inputs[1]), graph.constant(product.inputs[side])
         if factor is None or weights is None or not _fits(product, layer, rows):
             continue
-        scaled = _scale(product, weights, np.asarray(factor).reshape(-1), rows)
-        name = f"{product.inputs[side]}.scaled.{layer.id}"
-        old = graph.tensors[product.inputs[side]]
-        graph.tensors[name] = TensorIR(name, Role.WEIGHT, old.shape, old.dtype)
-        graph.constants[name] = scaled.astype(weights.dtype)
-        inputs = list(product.inputs)
-        inputs[side] = name
-        product_layer = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
+        scaled = _scale(product, weights, np.asarray(factor).reshape(-1), rows).astype(weights.dtype)
+        inputs, kind = list(product.inputs), graph.tensors[product.inputs[side]].dtype
+        inputs[side] = graph.add_weight(f"{inputs[side]}.scaled.{layer.id}", scaled, kind)
+        product_layer = replace(product, inputs=tuple(inputs), outputs=layer.outputs)
         uses.replace((product, layer), (product_layer,))
         graph.layers[places[product_layer.id]] = product_layer
         folded.add(layer.id)
@@ -69,9 +65,8 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
             graph.layers[at] = layer.having(m=1, n=columns, broadcast="ROW")
         elif layer.text("broadcast") == "SCALAR":
             old = graph.tensors[layer.inputs[1]]
-            name = f"{old.id}.row.{layer.id}"
-            graph.tensors[name] = TensorIR(name, Role.WEIGHT, (columns,), old.dtype)
-            graph.constants[name] = np.full(columns, np.asarray(constant).reshape(-1)[0])
+            row_of_number = np.full(columns, np.asarray(constant).reshape(-1)[0])
+            name = graph.add_weight(f"{old.id}.row.{layer.id}", row_of_number, old.dtype)
             rows = graph.tensors[layer.outputs[0]].elements // columns
             row = replace(layer, inputs=(layer.inputs[0], name))
             graph.layers[at] = row.having(m=rows, n=columns, broadcast="ROW")
@@ -90,12 +85,10 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[st
     if not equal or factor is None or bias is None:
         return layer
     old = graph.tensors[before.inputs[1]]
-    name = f"{old.id}.scaled.{layer.id}"
-    graph.tensors[name] = TensorIR(name, Role.WEIGHT, old.shape, old.dtype)
-    scaled = bias.astype(np.float64).reshape(-1) * factor.astype(np.float64).reshape(-1)
-    graph.constants[name] = scaled.reshape(old.shape).astype(bias.dtype)
-    first = LayerIR(layer.id, "ELTWISE", (before.inputs[0], layer.inputs[1]), before.outputs, layer.attributes)
-    second = LayerIR(before.id, "ELTWISE", (before.outputs[0], name), layer.outputs, before.attributes)
+    scaled = (bias.astype(np.float64).reshape(-1) * factor.astype(np.float64).reshape(-1)).astype(bias.dtype)
+    name = graph.add_weight(f"{old.id}.scaled.{layer.id}", scaled.reshape(old.shape), old.dtype)
+    first = replace(layer, inputs=(before.inputs[0], layer.inputs[1]), outputs=before.outputs)
+    second = replace(before, inputs=(before.outputs[0], name), outputs=layer.outputs)
     uses.replace((before, layer), (first, second))
     places[first.id], places[second.id] = places[before.id], places[layer.id]
     for moved in (first, second):
@@ -135,11 +128,6 @@ def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
 def _scale(product: LayerIR, weights: Values, factor: Values, rows: bool) -> Values:
     wide = factor.astype(np.float64)
     matrix = weights.astype(np.float64)
-    if product.op_type == "CONV2D_T":
-        return (matrix.reshape(-1, product.integer("cout")) * wide).reshape(weights.shape)
-    m, n, k = (product.integer(name) for name in "mnk")
-    if rows:
-        return (matrix.reshape(m, k) * wide[:, None]).reshape(weights.shape)
-    if product.integer("in1_nk"):
-        return (matrix.reshape(n, k) * wide[:, None]).reshape(weights.shape)
-    return (matrix.reshape(k, n) * wide).reshape(weights.shape)
+    if rows or product.integer("in1_nk"):
+        return (matrix.reshape(len(wide), -1) * wide[:, None]).reshape(weights.shape)
+    return (matrix.reshape(-1, len(wide)) * wide).reshape(weights.shape)

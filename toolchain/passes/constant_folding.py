@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from toolchain.codegen.commands import Target
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
 
 MAX_COPIED = 1 << 24
 """Maximum size of a folded broadcast of a constant, elements; the device copies larger ones."""
@@ -22,8 +22,7 @@ def run(graph: Graph, target: Target) -> Graph:
         if values is None or not sole_writer or not _covers(layer, values, out):
             layers.append(layer)
             continue
-        graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
-        graph.constants[out.id] = _copy(layer, values, out)
+        graph.add_weight(out.id, _copy(layer, values, out), out.dtype)
     graph.layers = layers
     return graph.dropped_unused()
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import Activation, DataType, Eltwise
 from toolchain.codegen.commands import Target
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.uses import TensorUses
 
@@ -59,10 +59,7 @@ def _columns(product: LayerIR) -> int:
 
 def _fuse(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
     epilogue = "+".join(filter(None, (product.text("epilogue"), step)))
-    return LayerIR(
-        product.id, product.op_type, (*product.inputs, tensor), layer.outputs,
-        {**product.attributes, "epilogue": epilogue},
-    )  # fmt: skip
+    return replace(product, inputs=(*product.inputs, tensor), outputs=layer.outputs).having(epilogue=epilogue)
 
 
 def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
@@ -96,9 +93,7 @@ def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
             return None
         values, label = values + first.reshape(-1), f"{name}.sum"
         product = replace(product, inputs=product.inputs[:2]).having(epilogue="")
-    graph.tensors[label] = TensorIR(label, Role.WEIGHT, values.shape, DataType.FP32)
-    graph.constants[label] = values
-    return _fuse(product, layer, "bias", label)
+    return _fuse(product, layer, "bias", graph.add_weight(label, values, DataType.FP32))
 
 
 def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
@@ -120,5 +115,4 @@ def _activation(product: LayerIR, layer: LayerIR) -> LayerIR | None:
             name = "RELU6"
         if name not in ACTIVATIONS:
             return None
-    attributes = {**product.attributes, "activation": name}
-    return LayerIR(product.id, product.op_type, product.inputs, layer.outputs, attributes)
+    return replace(product, outputs=layer.outputs).having(activation=name)

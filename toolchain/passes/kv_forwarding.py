@@ -10,7 +10,7 @@ from npu_device.abi.opcodes import BITS, DataType
 from npu_device.memory.bitwidth import SPM_ALIGNMENT
 from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import append_operands
 
 
@@ -38,10 +38,8 @@ def _possible(graph: Graph, layer: LayerIR) -> bool:
 
 
 def _as_tiles(graph: Graph, layer: LayerIR) -> LayerIR:
-    factor = TensorIR(f"{layer.id}.factor", Role.WEIGHT, (1,), DataType.FP32)
-    graph.tensors[factor.id] = factor
-    graph.constants[factor.id] = np.array([layer.real("scale")], np.float32)
-    return replace(layer, inputs=(*layer.inputs[:-2], factor.id, *layer.inputs[-2:])).having(tiles=1)
+    factor = graph.add_weight(f"{layer.id}.factor", np.array([layer.real("scale")], np.float32), DataType.FP32)
+    return replace(layer, inputs=(*layer.inputs[:-2], factor, *layer.inputs[-2:])).having(tiles=1)
 
 
 def _merge(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
@@ -50,10 +48,12 @@ def _merge(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
     for index, layer in enumerate(graph.layers):
         if layer.op_type != "KV_UPDATE" or len(layer.outputs) < 2 or not possible(graph, layer):
             continue
-        later = range(index + 1, len(layers))
-        reader = next((at for at in later if _uses(graph, graph.layers[at], layer.outputs)), None)
-        if reader is None or any(_writes(graph, graph.layers[at], layer.inputs) for at in range(index + 1, reader)):
+        later = graph.layers[index + 1 :]
+        users = (at for at, user in enumerate(later) if _shares(graph, (*user.inputs, *user.outputs), layer.outputs))
+        between = next(users, None)
+        if between is None or any(_shares(graph, other.outputs, layer.inputs) for other in later[:between]):
             continue
+        reader = index + 1 + between
         attention = graph.layers[reader]
         if attention.op_type == "ATTN_T" and attention.inputs[1:4] == (*layer.outputs, layer.inputs[2]):
             layers[index] = None
@@ -80,11 +80,6 @@ def _appending(update: LayerIR, attention: LayerIR) -> LayerIR:
     return fused.having(append=1, kv_layer=update.integer("kv_layer"), qbits_kv=update.integer("qbits_kv"))
 
 
-def _uses(graph: Graph, layer: LayerIR, tensors: tuple[str, ...]) -> bool:
-    stored = set(map(graph.storage, tensors))
-    return any(graph.storage(name) in stored for name in (*layer.inputs, *layer.outputs))
-
-
-def _writes(graph: Graph, layer: LayerIR, tensors: tuple[str, ...]) -> bool:
-    stored = set(map(graph.storage, tensors))
-    return any(graph.storage(name) in stored for name in layer.outputs)
+def _shares(graph: Graph, names: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Check whether tensors share storage with others."""
+    return not set(map(graph.storage, names)).isdisjoint(map(graph.storage, others))

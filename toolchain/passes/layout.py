@@ -206,17 +206,13 @@ class _Layout:
         return replace(layer, inputs=(swap.source,)).having(m=swap.batch, n=swap.rows, k=swap.columns)
 
     def _tensor(self, like: str, swap: AxisSwap) -> str:
-        old = self.graph.tensors[like]
-        name = self._new_name(like)
+        old, name = self.graph.tensors[like], self._new_name(like)
         self.graph.tensors[name] = TensorIR(name, old.role, swap.size, old.dtype)
         return name
 
     def _constant(self, like: str, values: Values) -> str:
-        old = self.graph.tensors[like]
-        name = self._new_name(like)
-        self.graph.tensors[name] = TensorIR(name, old.role, values.shape, old.dtype)
-        self.graph.constants[name] = np.ascontiguousarray(values)
-        return name
+        kind = self.graph.tensors[like].dtype
+        return self.graph.add_weight(self._new_name(like), np.ascontiguousarray(values), kind)
 
     def _new_name(self, like: str) -> str:
         while True:

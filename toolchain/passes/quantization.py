@@ -22,7 +22,6 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.reference import ReferenceExecution
 from toolchain.passes.weight_groups import (
     TYPES,
-    add_constant,
     by_groups,
     has_blocks,
     in_blocks,
@@ -161,8 +160,8 @@ def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfi
         )
     if config.packing == "unpacked_byte":
         return layer
-    add_constant(graph, f"{name}.as_int{bits}", codes, TYPES[bits])
-    return replace(layer, inputs=(layer.inputs[0], f"{name}.as_int{bits}", *layer.inputs[2:]))
+    narrow = graph.add_weight(f"{name}.as_int{bits}", codes, TYPES[bits])
+    return replace(layer, inputs=(layer.inputs[0], narrow, *layer.inputs[2:]))
 
 
 def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[int, Values]:
@@ -206,12 +205,10 @@ def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments:
         matrix = values.reshape(n, k).T if turned else values.reshape(k, n)
         ((codes, scales),) = gptq(matrix, moments, (1 << bits - 1) - 1)
         codes = np.ascontiguousarray(codes.T if turned else codes).reshape(values.shape)
-    kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
-    add_constant(graph, f"{name}.int{bits}", codes, kind)
-    add_constant(graph, f"{name}.int{bits}.scale", scales, DataType.FP32)
+    weights = graph.add_weight(f"{name}.int{bits}", codes, TYPES[8 if config.packing == "unpacked_byte" else bits])
+    factors = graph.add_weight(f"{weights}.scale", scales, DataType.FP32)
     epilogue = "+".join(filter(None, (layer.text("epilogue"), "scale")))
-    inputs = (layer.inputs[0], f"{name}.int{bits}", *layer.inputs[2:], f"{name}.int{bits}.scale")
-    return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "epilogue": epilogue})
+    return replace(layer, inputs=(layer.inputs[0], weights, *layer.inputs[2:], factors)).having(epilogue=epilogue)
 
 
 def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
@@ -235,12 +232,10 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     if f"{name}.vq" not in graph.constants:  # another phase contains the same product
         quantized_vectors = encode_matrix(matrix, settings)
         codes = np.repeat(quantized_vectors.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
-        add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
-        add_constant(graph, f"{name}.vq.codebook", quantized_vectors.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
+        graph.add_weight(f"{name}.vq", codes, DataType.VQ8)
+        graph.add_weight(f"{name}.vq.codebook", quantized_vectors.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
     inputs = (layer.inputs[0], f"{name}.vq", *layer.inputs[2:], f"{name}.vq.codebook")
-    return LayerIR(
-        layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": settings.codebooks}
-    )
+    return replace(layer, inputs=inputs).having(codebooks=settings.codebooks)
 
 
 def quantized_layers(before: Graph, after: Graph) -> dict[str, LayerIR]:

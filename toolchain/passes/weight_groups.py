@@ -9,7 +9,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.tiles import bytes_of
-from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import Attribute, Graph, LayerIR, TensorIR, Values
 from toolchain.ir.operations import epilogue_of
 
 TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
@@ -19,12 +19,6 @@ TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 def rows_in_order(layer: LayerIR) -> bool:
     """Check whether the rows of a product are contiguous in its first operand."""
     return layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
-
-
-def add_constant(graph: Graph, name: str, values: Values, kind: DataType) -> None:
-    """Add a constant weight to the graph."""
-    graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, kind)
-    graph.constants[name] = values
 
 
 def has_blocks(graph: Graph, layer: LayerIR) -> bool:
@@ -60,15 +54,14 @@ def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
     layers, first = list[LayerIR](), ""
     if blocks.zeros is not None:
         rows, count, source = layer.integer("batch") * layer.integer("m"), len(groups), layer.inputs[0]
-        sums, first = f"{layer.id}.sums", f"{layer.id}.zeros"
-        graph.tensors[sums] = TensorIR(sums, Role.ACTIVATION, (rows, count), DataType.FP32)
-        graph.tensors[first] = TensorIR(first, Role.ACTIVATION, (rows, n), DataType.FP32)
+        sums = graph.add_activation(f"{layer.id}.sums", (rows, count), DataType.FP32)
+        first = graph.add_activation(f"{layer.id}.zeros", (rows, n), DataType.FP32)
         zeros = np.ascontiguousarray(-blocks.zeros * blocks.scales, np.float32)
-        add_constant(graph, f"{name}.zeros", zeros, DataType.FP32)
-        layers.append(LayerIR(f"{layer.id}.sums", "REDUCE", (source,), (sums,),
+        graph.add_weight(f"{name}.zeros", zeros, DataType.FP32)
+        layers.append(LayerIR(sums, "REDUCE", (source,), (sums,),
                               {"function": "SUM", "m": rows * count, "n": k // count}))  # fmt: skip
         usual: dict[str, Attribute] = {"batch": 1, "m": rows, "n": n, "k": count, "step0": 0, "step1": 0}
-        layers.append(LayerIR(f"{layer.id}.zeros", "GEMM_T", (sums, f"{name}.zeros"), (first,), usual))
+        layers.append(LayerIR(first, "GEMM_T", (sums, f"{name}.zeros"), (first,), usual))
     return layers + by_groups(graph, layer, groups, blocks.size, TYPES[blocks.bits], first)
 
 
@@ -82,8 +75,7 @@ def by_groups(
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
     layers = list[LayerIR]()
     if rows > 1 and len(groups) > 1:
-        source = TensorIR(f"{layer.id}.rows", Role.ACTIVATION, (k * rows,), source.dtype)
-        graph.tensors[source.id] = source
+        source = graph.tensors[graph.add_activation(f"{layer.id}.rows", (k * rows,), source.dtype)]
         for start, count in ((0, k // size), (k - k % size, 1)):
             width = size if not start else k % size
             if width:
@@ -95,8 +87,7 @@ def by_groups(
     parts = epilogue_of(layer)
     residual = parts.get("residual", "")
     if first and residual:
-        total = f"{layer.id}.first"
-        graph.tensors[total] = TensorIR(total, Role.ACTIVATION, (rows, n), out.dtype)
+        total = graph.add_activation(f"{layer.id}.first", (rows, n), out.dtype)
         add_attributes: dict[str, Attribute] = {"function": "ADD", "m": 1, "n": rows * n, "broadcast": "FULL"}
         layers.append(LayerIR(total, "ELTWISE", (first, residual), (total,), add_attributes))
     else:
@@ -105,13 +96,11 @@ def by_groups(
         start, width = index * size, len(codes)
         last = index == len(groups) - 1
         name, view = f"{layer.inputs[1]}.int{BITS[kind]}.group{index}", f"{layer.id}.rows.group{index}"
-        add_constant(graph, name, np.ascontiguousarray(codes), kind)
-        add_constant(graph, f"{name}.scale", np.ascontiguousarray(scales), DataType.FP32)
+        graph.add_weight(name, np.ascontiguousarray(codes), kind)
+        graph.add_weight(f"{name}.scale", np.ascontiguousarray(scales), DataType.FP32)
         begin, stored = source.offset + start * rows, source.view_of or source.id
         graph.tensors[view] = TensorIR(view, source.role, (rows, width), source.dtype, stored, offset=begin)
-        target = layer.outputs[0] if last else f"{layer.id}.sum{index}"
-        if not last:
-            graph.tensors[target] = TensorIR(target, Role.ACTIVATION, (rows, n), out.dtype)
+        target = layer.outputs[0] if last else graph.add_activation(f"{layer.id}.sum{index}", (rows, n), out.dtype)
         end = {key: tensor for key, tensor in parts.items() if last and key != "residual"}
         end |= {"residual": total} if total else {}
         attributes = {**layer.attributes, "batch": 1, "m": rows, "k": width, "step0": 0, "step1": 0, "in1_nk": 0,

@@ -5,6 +5,7 @@ outputs keep theirs with a cast. int8 and fp8 quantize the model (`toolchain.qua
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
 
 FLOAT_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 INT8 = "int8"
@@ -39,7 +40,7 @@ def cast(graph: Graph, precision: str) -> Graph:
             inside.get(tensor.view_of, tensor.view_of),
         )  # fmt: skip
     for name in outside:
-        result.tensors[name] = TensorIR(name, Role.ACTIVATION, graph.tensors[name].shape, graph.tensors[name].dtype)
+        result.add_activation(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     for name, values in graph.constants.items():
         changed = _changes(graph.tensors[name], kind)
         result.constants[inside.get(name, name)] = _round(values, kind) if changed else values
@@ -67,7 +68,7 @@ def _round(values: Values, kind: DataType) -> Values:
 
 def _rename(layer: LayerIR, names: dict[str, str]) -> LayerIR:
     inputs, outputs = (tuple(names.get(name, name) for name in group) for group in (layer.inputs, layer.outputs))
-    return LayerIR(layer.id, layer.op_type, inputs, outputs, layer.attributes)
+    return replace(layer, inputs=inputs, outputs=outputs)
 
 
 def _casts(graph: Graph, pairs: Iterator[tuple[str, str]]) -> Iterator[LayerIR]:
