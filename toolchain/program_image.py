@@ -8,7 +8,12 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from elftools.construct.lib.container import Container
+from elftools.elf.constants import P_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_NOTE_N_TYPE
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.opcodes import Opcode
@@ -16,10 +21,6 @@ from toolchain.backend import Program
 from toolchain.codegen.memory import FIRMWARE_BYTES
 from toolchain.errors import ToolchainError
 from toolchain.ir.data_types import encode_values
-
-if TYPE_CHECKING:
-    from elftools.construct import Struct
-    from elftools.construct.lib.container import Container
 
 FIRMWARE = "run_model"
 """Packaged program on which an image is based."""
@@ -58,28 +59,21 @@ def build_image(
 
 def weights_file(compiled: Program) -> bytes:
     """Return the content of weights.bin: the constants in their DRAM layout."""
-    at, end = compiled.memory.weights
-    parts: list[bytes | memoryview] = []
-    for piece in sorted(constants(compiled), key=lambda piece: piece.address):
-        parts += [bytes(piece.address - at), piece.data]
-        at = piece.address + len(piece.data)
-    return b"".join([*parts, bytes(end - at)])
+    return b"".join(_weights(compiled))
 
 
 def add_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, arguments: Mapping[str, int]) -> bytes:
     """Return the firmware with additional memory contents up to the address `end`, and values of its arguments.
     ToolchainError: the firmware does not take an argument."""
-    from elftools.construct.lib.container import Container
-    from elftools.elf.constants import P_FLAGS
-
-    image, elf = bytearray(firmware), _Elf(firmware)
-    last = max(segment.p_paddr + segment.p_memsz for segment in elf.segments if segment.p_type == "PT_LOAD")
+    image, elf = bytearray(firmware), ELFFile(BytesIO(firmware))
+    segments = [segment.header for segment in elf.iter_segments()]
+    last = max(segment.p_paddr + segment.p_memsz for segment in segments if segment.p_type == "PT_LOAD")
     if last > mm.DRAM_BASE + FIRMWARE_BYTES:
         raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
     _patch(image, elf, end, arguments)
     for piece in content:
         image += bytes(-len(image) % 64)
-        elf.segments.append(
+        segments.append(
             Container(
                 p_type="PT_LOAD", p_offset=len(image), p_vaddr=piece.address, p_paddr=piece.address,
                 p_filesz=len(piece.data), p_memsz=len(piece.data), p_flags=P_FLAGS.PF_R | P_FLAGS.PF_W, p_align=64,
@@ -87,10 +81,10 @@ def add_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, argumen
         )  # fmt: skip
         image += piece.data
     image += bytes(-len(image) % 4)
-    elf.header.e_phoff, elf.header.e_phnum = len(image), len(elf.segments)
-    for segment in elf.segments:
+    elf.header.e_phoff, elf.header.e_phnum = len(image), len(segments)
+    for segment in segments:
         image += elf.structs.Elf_Phdr.build(segment)
-    return elf.with_header(image)
+    return _with_header(elf, image)
 
 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, split: bool = False) -> Iterator[ImagePiece]:
@@ -107,81 +101,61 @@ def constants(compiled: Program) -> Iterator[ImagePiece]:
         yield ImagePiece(compiled.memory.addresses[name], encode_values(values, compiled.graph.tensors[name].dtype))
 
 
+def _weights(compiled: Program) -> Iterator[bytes | memoryview]:
+    """Yield the content of weights.bin in parts."""
+    at, end = compiled.memory.weights
+    for piece in sorted(constants(compiled), key=lambda piece: piece.address):
+        yield bytes(piece.address - at)
+        yield piece.data
+        at = piece.address + len(piece.data)
+    yield bytes(end - at)
+
+
 def _digest(compiled: Program) -> bytes:
     """Return the SHA-256 of weights.bin."""
-    digest, (at, end) = sha256(), compiled.memory.weights
-    for piece in sorted(constants(compiled), key=lambda piece: piece.address):
-        digest.update(bytes(piece.address - at))
-        digest.update(piece.data)
-        at = piece.address + len(piece.data)
-    digest.update(bytes(end - at))
+    digest = sha256()
+    for data in _weights(compiled):
+        digest.update(data)
     return digest.digest()
 
 
 def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
     """Return the image with an additional note section that holds the name and hash of the weights file."""
-    from elftools.construct.lib.container import Container
-
     first, end = compiled.memory.weights
     name = WEIGHTS.encode() + bytes(4 - len(WEIGHTS) % 4)
     owner = mm.NOTE_OWNER.encode() + bytes(4 - len(mm.NOTE_OWNER) % 4)
     body = struct.pack("<2Q", first - mm.DRAM_BASE, end - first) + digest + name
     note = struct.pack("<3I", len(mm.NOTE_OWNER) + 1, len(body), mm.NOTE_FILE) + owner + body
-    elf = _Elf(image)
-    sections = elf.table(elf.structs.Elf_Shdr, elf.header.e_shoff, elf.header.e_shnum)
+    elf = ELFFile(BytesIO(image))
+    sections = [section.header for section in elf.iter_sections()]
     notes = next(section for section in sections if section.sh_type == "SHT_NOTE")
     sections.append(Container(**{**notes, "sh_offset": len(image), "sh_size": len(note)}))
     result = bytearray(image + note)
     elf.header.e_shoff, elf.header.e_shnum = len(result), len(sections)
     for section in sections:
         result += elf.structs.Elf_Shdr.build(section)
-    return elf.with_header(result)
+    return _with_header(elf, result)
 
 
-class _Elf:
-    """Headers of an ELF file, as pyelftools records."""
-
-    def __init__(self, data: bytes) -> None:
-        from elftools.elf.structs import ELFStructs
-
-        self.stream, self.elfclass = BytesIO(data), 32
-        self.structs = ELFStructs(little_endian=True, elfclass=32)
-        self.structs.create_basic_structs()
-        self.structs.create_advanced_structs("ET_EXEC", "EM_RISCV", "ELFOSABI_SYSV")
-        (self.header,) = self.table(self.structs.Elf_Ehdr, 0, 1)
-        self.segments = self.table(self.structs.Elf_Phdr, self.header.e_phoff, self.header.e_phnum)
-
-    def table(self, record: "Struct", offset: int, count: int) -> list["Container"]:
-        self.stream.seek(offset)
-        return [record.parse_stream(self.stream) for _ in range(count)]
-
-    def notes(self, owner: str) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (type, file offset of the description, description) of the notes of an owner."""
-        from elftools.elf.enums import ENUM_NOTE_N_TYPE
-        from elftools.elf.notes import iter_notes
-
-        for segment in self.segments:
-            if segment.p_type == "PT_NOTE":
-                for note in iter_notes(self, segment.p_offset, segment.p_filesz):
-                    if note.n_name == owner:
-                        at = note.n_offset + note.n_size - -(-note.n_descsz // 4) * 4
-                        yield ENUM_NOTE_N_TYPE.get(note.n_type, note.n_type), at, note.n_descdata
-
-    def with_header(self, image: bytearray) -> bytes:
-        """Return the file with this object's header."""
-        header = self.structs.Elf_Ehdr.build(self.header)
-        image[: len(header)] = header
-        return bytes(image)
+def _with_header(elf: ELFFile, image: bytearray) -> bytes:
+    """Return the image with the header of `elf`."""
+    header = elf.structs.Elf_Ehdr.build(elf.header)
+    image[: len(header)] = header
+    return bytes(image)
 
 
-def _patch(image: bytearray, elf: _Elf, end: int, arguments: Mapping[str, int]) -> None:
+def _patch(image: bytearray, elf: ELFFile, end: int, arguments: Mapping[str, int]) -> None:
     """Write the arguments into the firmware's notes."""
     values = dict(arguments)
-    for kind, at, desc in elf.notes(mm.NOTE_OWNER):
-        if kind == mm.NOTE_REQUIREMENTS:
+    notes = (note for segment in elf.iter_segments("PT_NOTE") for note in segment.iter_notes())
+    for note in notes:
+        at = note.n_offset + note.n_size - -(-note.n_descsz // 4) * 4
+        if note.n_name != mm.NOTE_OWNER:
+            continue
+        if ENUM_NOTE_N_TYPE.get(note.n_type, note.n_type) == mm.NOTE_REQUIREMENTS:
             struct.pack_into("<I", image, at + 8, end - mm.DRAM_BASE)
             continue
-        name = desc[8:].split(b"\0")[0].decode("ascii", "replace")
+        name = note.n_descdata[8:].split(b"\0")[0].decode("ascii", "replace")
         if name in values:
             struct.pack_into("<I", image, at + 4, values.pop(name))
     if values:
