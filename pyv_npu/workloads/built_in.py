@@ -135,7 +135,7 @@ def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AU
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
         bits if callable(bits) else lambda layer, head: bits, request.codebooks,
-        {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
+        request.qconfig.overrides("weight"),
         16 if request.qconfig.activation is None else request.qconfig.activation,
         request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
         method.with_config(config.kv_quant),

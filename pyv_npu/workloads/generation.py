@@ -133,7 +133,7 @@ class GenerationRequest(NamedTuple):
         """Return the request with a prompt, and with the precision that the width of activations requires. UsageError
         for an unsupported width."""
         config, kind = self.weights(), decoder.caches[0].kind
-        if config.layers_of("activation") or config.activation not in (None, 8, BITS[kind]):
+        if config.overrides("activation") or config.activation not in (None, 8, BITS[kind]):
             raise UsageError(
                 f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or "
                 f"{BITS[kind]}, which are those of {decoder.name}, for all layers"

@@ -1,5 +1,7 @@
 """Directives of the assembler."""
 
+from collections.abc import Callable
+
 from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
 from toolchain.assembler.layout import ProgramLayout
 from toolchain.assembler.source import Statement, characters
@@ -10,10 +12,6 @@ NUMBERS = {
 }  # fmt: skip
 """Size of one element, bytes."""
 STRINGS = {".ascii": b"", ".asciz": b"\0", ".string": b"\0"}
-ALIGNMENTS = (".align", ".p2align", ".balign")
-SPACES = (".space", ".skip", ".zero")
-IGNORED = (".size", ".file", ".ident", ".attribute", ".local", ".weak", ".cfi_startproc", ".cfi_endproc")
-"""Directives without effect on the output."""
 _SECTIONS = (".text", ".data", ".bss")
 _OPTIONS = ("norvc", "norelax", "push", "pop", "nopic")
 _MAX_ALIGN = 1 << 16
@@ -121,3 +119,13 @@ class Directives:
     def _in_file(self, statement: Statement) -> None:
         if self._to.sections[self._to.section].reserved:
             raise ValueError(f"{statement.word}: section {self._to.section} holds zeros only; put .data before it")
+
+
+DIRECTIVES: dict[str, Callable[[Directives, Statement], None]] = {
+    **dict.fromkeys(NUMBERS, Directives.numbers), **dict.fromkeys(STRINGS, Directives.strings),
+    **dict.fromkeys((".align", ".p2align", ".balign"), Directives.align),
+    **dict.fromkeys((".space", ".skip", ".zero"), Directives.space),
+    **dict.fromkeys((".size", ".file", ".ident", ".attribute", ".local", ".weak", ".cfi_startproc", ".cfi_endproc"),
+                    lambda directives, statement: None),
+}  # fmt: skip
+"""Directive -> method that applies it; the last have no effect on the output, others are for `Directives.other`."""

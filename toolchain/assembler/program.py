@@ -1,13 +1,14 @@
 """Two-pass assembly of a source: the first pass lays out sections and symbols, the second encodes their bytes."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.isa import Isa
 from toolchain.assembler import elf_file
-from toolchain.assembler.directives import ALIGNMENTS, IGNORED, NUMBERS, SPACES, STRINGS, Directives
+from toolchain.assembler.directives import DIRECTIVES, Directives
 from toolchain.assembler.elf_file import EXECUTE
 from toolchain.assembler.encoding import REGISTERS, encode, register
 from toolchain.assembler.layout import ALIGNMENT, ProgramLayout, SectionContent, SectionOffset
@@ -53,7 +54,8 @@ class _Assembler:
     def run(self, text: str) -> Assembled:
         for statement in statements(text, self.name):
             self.layout.order += 1
-            self._guarded(statement.line, lambda statement=statement: self._first(statement))  # type: ignore[misc]
+            with self._located(statement.line):
+                self._first(statement)
         end = self.layout.lay_out(self.base)
         if end > 1 << 32:
             raise AssemblyError(f"{self.name}: ends at {end:#x}, beyond 32 bits; choose a lower base")
@@ -65,16 +67,9 @@ class _Assembler:
             value = self.layout.address(place)
             if place.section:
                 labels[value].append(name)
-            symbols.append(
-                elf_file.ElfSymbol(
-                    name, value, numbers.get(place.section), name in self.layout.exported, name in self.layout.functions
-                )
-            )
-        entry = (
-            self.layout.address(self.layout.symbols["_start"])
-            if "_start" in self.layout.symbols
-            else self.layout.sections[".text"].address
-        )
+            exported, function = name in self.layout.exported, name in self.layout.functions
+            symbols.append(elf_file.ElfSymbol(name, value, numbers.get(place.section), exported, function))
+        entry = self.layout.address(self.layout.symbols.get("_start", SectionOffset(".text", 0)))
         file = elf_file.write([sections[index] for index in indices], symbols, entry & 0xFFFF_FFFF)
         return Assembled(file, tuple(self.code), {address: tuple(names) for address, names in labels.items()})
 
@@ -89,19 +84,9 @@ class _Assembler:
         if operands and operands[0].startswith("=") and not operands[0].startswith("=="):
             self.directives.set(word, operands[0][1:])
         elif word[0] == ".":
-            self._directive(statement)
+            DIRECTIVES.get(word, Directives.other)(self.directives, statement)
         else:
             self._instruction(statement)
-
-    def _directive(self, statement: Statement) -> None:
-        word = statement.word
-        if word in IGNORED:
-            return
-        for names, method in ((NUMBERS, "numbers"), (STRINGS, "strings"), (ALIGNMENTS, "align"), (SPACES, "space")):
-            if word in names:
-                getattr(self.directives, method)(statement)
-                return
-        self.directives.other(statement)
 
     def _instruction(self, statement: Statement) -> None:
         word, operands = statement.word, statement.operands
@@ -143,9 +128,10 @@ class _Assembler:
             raise ValueError(f"%pcrel_lo({label}): there is no auipc with %pcrel_hi at {label}")
         return self.layout.value(about, order, address) - self.layout.address(place)
 
-    def _guarded(self, line: int, action: Callable[[], None]) -> None:
+    @contextmanager
+    def _located(self, line: int) -> Iterator[None]:
         try:
-            action()
+            yield
         except ValueError as error:
             raise AssemblyError(f"{self.name}:{line}: {error}") from None
 
@@ -156,6 +142,6 @@ class _Assembler:
             return elf_file.ElfSection(name, section.flags, section.address, b"", section.size)
         data = bytearray()
         for offset, line, content in section.pieces:
-            address = section.address + offset
-            self._guarded(line, lambda content=content, address=address: data.extend(content(address)))  # type: ignore[misc]
+            with self._located(line):
+                data += content(section.address + offset)
         return elf_file.ElfSection(name, section.flags, section.address, bytes(data))

@@ -44,7 +44,7 @@ def run(graph: Graph, target: Target) -> Graph:
     _check_device(config, target)
     graph = graph.copy()
     numbers = _numbers(graph)
-    if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
+    if not numbers and (config.weight_bits(0) is not None or config.overrides("weight")):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
     moments = _moments(graph, numbers, target) if config.rounding == GPTQ else {}
     pieces = {
@@ -56,7 +56,7 @@ def run(graph: Graph, target: Target) -> Graph:
         if bits == VQ_BITS:
             graph.layers[index] = _in_vectors(graph, layer, number, config)
         elif bits is not None and _split(layer, bits, config):
-            if number in config.layers_of_weights:
+            if number in config.overrides("weight"):
                 raise ModelError(
                     f"QConfig layer_{number}.weight: {bits} bits: {layer.integer('cout') // layer.integer('groups')} "
                     f"filters of a group of {layer.id} end inside a byte: override.layer_{number}.weight: 8"
@@ -67,13 +67,7 @@ def run(graph: Graph, target: Target) -> Graph:
             graph.layers[index] = _quantize(graph, layer, bits, config, moments.get(index))
         elif bits is not None:
             graph.layers[index] = _narrow(graph, layer, number, bits, config)
-    count = max(numbers.values(), default=-1) + 1
-    for number in config.layers_of_weights:
-        if number >= count:
-            raise ModelError(
-                f"QConfig override.layer_{number}.weight: the model has {count} products with constant weights, "
-                f"layer_0 to layer_{count - 1}"
-            )
+    config.check_overrides("weight", max(numbers.values(), default=-1) + 1)
     graph.layers = [piece for at, layer in enumerate(graph.layers) for piece in pieces.get(at, [layer])]
     graph = graph.dropped_unused()
     for name, tensor in graph.tensors.items():
@@ -88,11 +82,11 @@ def _check_rows(tensor: TensorIR, config: QConfig) -> None:
     """Check the promise of `packing.mode: logical`: tensors have no padding bits (docs/bit-widths.md, R3)."""
     size = tensor_bytes(tensor.shape, tensor.qbits)
     if config.packing == "logical" and not tensor.view_of and tensor.size != size:
-        raise RuleError(
-            "E_PACK", "packing.mode", "logical",
-            f"QConfig packing.mode logical: tensor {tensor.id} has {size} bytes, but its rows of {tensor.shape[-1]} x "
-            f"{tensor.qbits} bits begin at bytes on the device, {tensor.size} in all: packing.mode: packed_rows",
-        )  # fmt: skip
+        rule = (
+            f"tensor {tensor.id} has {size} bytes, but its rows of {tensor.shape[-1]} x {tensor.qbits} bits begin at "
+            f"bytes on the device, {tensor.size} in all: packing.mode: packed_rows"
+        )
+        raise _violation("E_PACK", "packing.mode", "logical", rule)
 
 
 def _numbers(graph: Graph) -> dict[int, int]:
@@ -117,21 +111,18 @@ def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
 def _check_device(config: QConfig, target: Target) -> None:
     for role, size in config.alignment.items():
         if size > target.most_aligned:
-            raise RuleError(
-                "E_ALIGN", f"alignment.{role}_alignment_bytes", size,
-                f"QConfig alignment.{role}_alignment_bytes {size}: accesses of the device have at most "
-                f"{target.most_aligned} bytes, the least of npu.dram.interleave and npu.l2.line",
-            )  # fmt: skip
+            limit = f"at most {target.most_aligned} bytes, the least of npu.dram.interleave and npu.l2.line"
+            key = f"alignment.{role}_alignment_bytes"
+            raise _violation("E_ALIGN", key, size, f"accesses of the device have {limit}")
     device = {"bank_size_bytes": target.bank_bytes, "num_banks": target.banks}
     for name, value in config.spm.items():
         if value != device[name]:
-            raise RuleError(
-                "E_BANK",
-                f"spm.{name}",
-                value,
-                f"QConfig spm.{name} {value}: the device has {device[name]}; leave it out, or set npu.spm.size and "
-                f"npu.spm.banks",
-            )
+            remedy = "leave it out, or set npu.spm.size and npu.spm.banks"
+            raise _violation("E_BANK", f"spm.{name}", value, f"the device has {device[name]}; {remedy}")
+
+
+def _violation(code: str, key: str, value: object, rule: str) -> RuleError:
+    return RuleError(code, key, value, f"QConfig {key} {value}: {rule}")
 
 
 def _quantizable(graph: Graph, layer: LayerIR) -> bool:
@@ -221,7 +212,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
         raise ModelError(f"{at}: its weights are codes of {BITS[graph.tensors[name].dtype]} bits already: drop vq")
     filters = layer.integer("cout") // layer.integer("groups") if layer.op_type == "CONV2D_T" else VQ_VECTOR
     if layer.integer("groups", 1) > 1 and filters % VQ_VECTOR:
-        if number not in config.layers_of_weights:
+        if number not in config.overrides("weight"):
             return layer
         raise ModelError(
             f"{at}: {filters} filters of a group, vectors have {VQ_VECTOR}: override.layer_{number}.weight: 16"

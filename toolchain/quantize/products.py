@@ -176,12 +176,7 @@ class ProductQuantizer:
     def _wide_products(self, config: QConfig) -> list[str]:
         """Return products that stay unchanged because the QConfig requests wider activations."""
         counted = self._count()
-        for number in config.layers_of("activation"):
-            if number >= len(counted):
-                raise ModelError(
-                    f"QConfig override.layer_{number}.activation: the model has {len(counted)} products with constant "
-                    f"weights, layer_0 to layer_{len(counted) - 1}"
-                )
+        config.check_overrides("activation", len(counted))
         return [name for number, name in enumerate(counted) if config.product_activation(number) in FLOAT_BITS]
 
     def _widths(self, config: QConfig) -> dict[str, int]:
@@ -379,7 +374,7 @@ class FloatQuantizer(ProductQuantizer):
         super().__init__(model, proto, samples, config, method)
 
     def _widths(self, config: QConfig) -> dict[str, int]:
-        if config.weight is not None or config.layers_of_weights:
+        if config.weight is not None or config.overrides("weight"):
             raise ModelError("--precision fp8 with QConfig weights: fp8 is their width; drop one of them")
         return {}
 

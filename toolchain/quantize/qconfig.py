@@ -32,6 +32,7 @@ from typing import Any
 
 from npu_device.abi.opcodes import VQ_VECTOR
 from npu_device.memory.bitwidth import PACKINGS, ROLE_ALIGNMENT, ROLE_BITS
+from toolchain.errors import ModelError
 from toolchain.quantize.codebook import VQ_BITS, VectorQuantization
 
 VQ = "vq"
@@ -132,8 +133,8 @@ class QConfig:
 
     def _overridden(self, precision: str) -> str:
         """Return the precision, which must be int8 if overrides of activations exist."""
-        for number in self.layers_of("activation"):
-            key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
+        for number, bits in self.overrides("activation").items():
+            key = f"override.layer_{number}.activation"
             if precision != "int8":
                 raise QConfigError(key, f"{bits} bits: layers differ under int8, set {_ACTIVATION}: 8", "E_QBITS", bits)
             if bits not in (8, *FLOAT_BITS):
@@ -144,15 +145,19 @@ class QConfig:
         """Return the configuration for layers whose weights have their type: packing, alignment and scratchpad."""
         return replace(self, weight=None, override={})
 
-    @property
-    def layers_of_weights(self) -> tuple[int, ...]:
-        """Products with an override for weights."""
-        return self.layers_of("weight")
-
-    def layers_of(self, role: str) -> tuple[int, ...]:
-        """Return the layers with an override for a role."""
+    def overrides(self, role: str) -> dict[int, int]:
+        """Return the layers with an override for a role, and its bits."""
         matches = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
-        return tuple(int(match[1]) for match in matches if match)
+        return {int(match[1]): self.override[match[0]] for match in matches if match}
+
+    def check_overrides(self, role: str, count: int) -> None:
+        """Check that the model has the products with an override for a role. ModelError: it has `count`."""
+        for number in self.overrides(role):
+            if number >= count:
+                raise ModelError(
+                    f"QConfig override.layer_{number}.{role}: the model has {count} products with constant weights, "
+                    f"layer_0 to layer_{count - 1}"
+                )
 
 
 Reader = Callable[[QConfig, str, Any], QConfig]
@@ -169,7 +174,7 @@ def read_qconfig(values: Mapping[str, Any]) -> QConfig:
         if packed and config.packing in ("logical", "unpacked_byte"):
             rule = f"true: packing.mode is {config.packing}, drop one of them"
             raise QConfigError(f"packing.use_packed_int{bits}", rule, "E_PACK", value=True)
-    widths = {config.weight, *(config.override[f"layer_{layer}.weight"] for layer in config.layers_of_weights)}
+    widths = {config.weight, *config.overrides("weight").values()}
     if config.group and widths.isdisjoint((2, 4, 8)):
         rule = "no weights have 8, 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
         raise QConfigError("group_size", rule, "E_GROUP", config.group)
