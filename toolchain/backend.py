@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi import memory_map as mm
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
+from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions, Residency

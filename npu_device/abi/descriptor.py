@@ -1,10 +1,10 @@
-"""64-byte kernel descriptor and its 128-byte extended block (docs/interface.md, "Descriptor")."""
+"""64-byte kernel descriptor (docs/interface.md, "Descriptor")."""
 
 import struct
 from operator import ge
 from typing import NamedTuple, Self
 
-from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.errors import AbiError, check_spans
 
 
@@ -69,57 +69,6 @@ PARTS = (
     Part("type_in1", "quant", 8, 8, "element type of in1"),
     Part("type_out", "quant", 16, 8, "element type of out"),
     Part("type_kv", "quant", 24, 8, "element type of the KV cache"),
-)
-
-EXTENDED_WORDS = (
-    Word("m", 0, 4, "M; CONV2D_T: pixels of a block"),
-    Word("n", 4, 4, "N; CONV2D_T: filters of a block"),
-    Word("k", 8, 4, "K; CONV2D_T: depth of a block"),
-    Word(
-        "loop_order",
-        12,
-        2,
-        "[3:0] 0 output stationary, 1 weight stationary, 2 input stationary; "
-        "resident in the workspace: [4] in0, [5] in1, [6] shared by the engines",
-    ),
-    Word("engines", 14, 2, "maximum number of engines in parallel; 0: no limit"),
-    Word("ld0", 16, 4, "bytes between rows of in0"),
-    Word("ld1", 20, 4, "bytes between rows of in1"),
-    Word("ldo", 24, 4, "bytes between rows of out"),
-    Word("epilogue", 28, 4, "[3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale"),
-    Word("in2", 32, 8, "residual or V"),
-    Word("bias", 40, 8, "bias; ATTN_T with append: the new keys"),
-    Word("scale", 48, 8, "1 or N scales, f32"),
-    Word("workspace", 56, 8, "scratchpad for the sequencer"),
-    Word("workspace_bytes", 64, 4, "size of the workspace"),
-    Word("zero_point", 68, 4, "in0, in1, in2, out", repeat=4, signed=True),
-    Word(
-        "alignments",
-        84,
-        4,
-        "DRAM alignment of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: "
-        "0 dma.alignment, else log2 of the bytes + 1",
-    ),
-    Word("per_op", 88, 40, "see the operation"),
-)
-
-CONV2D_WORDS = tuple(
-    Word(name, 88 + 2 * index, 2, "CONV2D_T")
-    for index, name in enumerate(
-        ("batch", "h", "w", "cin", "cout", "kh", "kw", "sh", "sw", "dh", "dw", "pt", "pl", "pb", "pr", "groups")
-    )
-)
-
-CODEBOOK = "address of the param0 codebooks of VQ8 weights; 0: no VQ8"
-CONV2D_WORDS += (Word("codebook", 120, 8, CODEBOOK),)
-
-ATTN_WORDS = (
-    *(Word(n, 88 + 2 * i, 2, "ATTN_T") for i, n in enumerate(("heads", "kv_heads", "head_dim"))),
-    Word("attn_flags", 94, 2, "ATTN_T: [0] causal, [1] append new keys and values"),
-    *(Word(n, 96 + 4 * i, 4, "ATTN_T") for i, n in enumerate(("q_len", "kv_len", "t_max", "window"))),
-    Word("attn_scale", 112, 4, "ATTN_T: f32"),
-    Word("new_step", 116, 4, "ATTN_T with append: bytes from the new keys to the new values", signed=True),
-    Word("pos_addr", 120, 8, "address of the token position, u32"),
 )
 
 
@@ -241,8 +190,5 @@ def _check_order() -> None:
 
 
 check_layout(WORDS, DESCRIPTOR_SIZE)
-check_layout(EXTENDED_WORDS, EXTENDED_SIZE)
-check_layout(CONV2D_WORDS, EXTENDED_SIZE, 88)
-check_layout(ATTN_WORDS, EXTENDED_SIZE, 88)
 check_parts(PARTS, WORDS)
 _check_order()

@@ -73,11 +73,6 @@ def vector_rate(ve: VeConfig, activation_bits: int) -> Fraction:
     return ve.lanes * speeds(ve.f_a)[activation_bits]
 
 
-def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
-    """Return the roofline duration: start-up + operations at `rate` (docs/npu-timing.md, "Duration of a step")."""
-    return start_up + ceil_div(operations * rate.denominator, rate.numerator)
-
-
 class Conversion(NamedTuple):
     """Core cycles in which the KV engine of a DMA channel encodes or decodes a transfer (docs/oaken.md, "Engines")."""
 
@@ -287,7 +282,7 @@ class Timing:
             cost = Product(0)
         else:
             rate = vector_rate(config.ve, piece.bits_a if config.ve.speed == "by_bits" else 8)
-            cost = Product(compute_cycles(piece.operations, rate, config.ve.latency))
+            cost = Product(config.ve.latency + ceil_div(piece.operations * rate.denominator, rate.numerator))
         cycles = self.core_cycles(cost.cycles)
         unpack = self._unpack[piece.kind]
         widths = piece.bits_a, piece.bits_w or piece.bits_a

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import NamedTuple, NoReturn
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.descriptor import STATUS_OFFSET, Descriptor
 from npu_device.abi.errors import AbiError, TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE

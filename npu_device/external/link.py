@@ -21,9 +21,10 @@ from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.command import Command
 from npu_device.external.client import Client
-from npu_device.external.products import CachedReads, Job, Products, jobs_of, numpy_product, products_of
+from npu_device.external.products import CachedReads, Job, Products, jobs_of, products_of
 from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offer, Start, name_of
 from npu_device.memory.arrays import Read, WriteSet
+from npu_device.operations.kernels import gemm
 from npu_device.operations.macro.base import Setting, setting_of
 from npu_device.trace.events import Kind, unit_code, unit_index
 from pyv_native.state import LATEST, Fields, StateError, inside, quote, sequence
@@ -418,7 +419,7 @@ class External:
         return End(cycles, self._core(step.before + event.size) - cycles)
 
     def _compare(self, step: Step, job: Job, products: Products) -> None:
-        reference = numpy_product(*products.operands(job))
+        reference = gemm.product(*products.operands(job))
         if np.array_equal(reference, step.result):
             return
         row, column = np.argwhere(reference != step.result)[0].tolist()

@@ -139,7 +139,7 @@ def products_of(command: Command, read: Read) -> Products:
             f"command {command.number - 1} is {command.opcode.name}: engines outside take GEMM_T and CONV2D_T; "
             "run it at CA_HYBRID"
         )
-    kinds = (macro.in0.kind, macro.in1.kind) if macro is not None else _kinds(command)
+    kinds = [matrix.kind for matrix in (command.order.inputs if macro is None else (macro.in0, macro.in1))]
     for name, kind in zip(("in0", "in1"), kinds, strict=True):
         if kind not in SMALL_INTEGERS:
             raise ExternalEngineError(
@@ -159,11 +159,6 @@ def products_of(command: Command, read: Read) -> Products:
         codes.append((value.astype(np.int16) + point).astype(np.int8))
         points.append(point)
     return Products(codes[0], codes[1], (points[0], points[1]), read)
-
-
-def _kinds(command: Command) -> tuple[DataType, DataType]:
-    in0, in1 = command.order.inputs
-    return in0.kind, in1.kind
 
 
 def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
@@ -186,9 +181,3 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
             column += last - first
         steps.append(jobs)
     return steps
-
-
-def numpy_product(in0: Codes, in1: Codes) -> NDArray[np.int32]:
-    """Return the product computed by the NumPy kernels."""
-    result: NDArray[np.int32] = gemm.product(in0, in1)
-    return result

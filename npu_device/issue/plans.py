@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device.abi.descriptor import EXTENDED_WORDS, WORDS
-from npu_device.abi.extended import LAYOUTS, PER_OP
+from npu_device.abi.descriptor import WORDS
+from npu_device.abi.extended import EXTENDED_WORDS, LAYOUTS, PER_OP
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig, SubmitConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Column, Plan, Transfer

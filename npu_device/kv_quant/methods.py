@@ -12,8 +12,7 @@ from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import KvQuantConfig
 from npu_device.kv_quant import codecs
 from npu_device.kv_quant.codec import Floats, KvCodec, Parameters, StoredTokens, Stream, to_fp16
-from npu_device.kv_quant.pages import Pages, pages
-from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.storage import EncodedCache, Pages, pages
 from npu_device.kv_quant.thresholds import RATIOS
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import SCALE_BYTES, KvCache

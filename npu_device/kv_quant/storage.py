@@ -1,7 +1,8 @@
 """Encoded keys and values in DRAM: sizes and addresses of a cache's streams, append and read of tokens
-(docs/kv-cache.md, "Streams").
+(docs/kv-cache.md, "Streams"), and pages (docs/oaken.md, "Pages").
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.kv_block import KV_CHUNK
-from npu_device.kv_quant.codec import Encoded, KvCodec, Parameters, Stream, to_fp16
+from npu_device.kv_quant.codec import Encoded, KvCodec, PageTable, Parameters, Stream, to_fp16
 from npu_device.kv_quant.codecs import OAKEN
 from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.region import Region, make_region
@@ -343,6 +344,43 @@ class KvAccess(NamedTuple):
                 row_ends = [ends[row] for ends in entries] if stream.counted else sizes
                 spans.append(RowSpan(cache.address(stream.name, row), int(stream.pages), *row_ends))
         return spans
+
+
+class Pages(NamedTuple):
+    """Numbers of pages allocated for the tokens of one or several caches.
+
+    Each row of a stream has its own pages. The write of a page's first byte allocates it. Tokens are contiguous, so a
+    page is one burst.
+    """
+
+    dense: int
+    sparse: int
+    meta: int
+    payload: int
+    """Bytes of data in the pages."""
+    bursts: int
+    """Number of bursts that read the codes and entries of all tokens."""
+    page_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all pages."""
+        return (self.dense + self.sparse + self.meta) * self.page_bytes
+
+
+def pages(cache: EncodedCache, tokens: int, entries: Iterable[int], page_bytes: int) -> Pages:
+    """Return the pages of `tokens` tokens of a cache. `entries`: bytes of each stream of entries."""
+    ends = np.zeros((cache.coded(tokens) + 1, cache.entry_streams), np.int64)
+    ends[-1] = list(entries)
+    counts, payload = dict.fromkeys(PageTable, 0), 0
+    for span in KvAccess(cache, tokens, 0, Sizes(ends)).row_bytes():
+        counts[PageTable(span.table)] += -(-span.size // page_bytes)
+        payload += span.size
+    for stream in cache.streams.values():  # a ring also has tokens that are encoded already
+        idle = min(tokens, stream.ring) - (tokens - cache.coded(tokens)) if stream.ring else 0
+        payload -= stream.rows * stream.size * idle
+    dense, sparse, meta = counts.values()
+    return Pages(dense, sparse, meta, payload, dense + sparse, page_bytes)
 
 
 def _token_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
+from npu_device.abi import EXTENDED_SIZE
+from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.instructions import PortReply
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, KV_BASE, KV_RANGE, SPM_BASE, SPM_CLUSTER_STRIDE

@@ -13,8 +13,7 @@ from npu_device.config import KvQuantConfig
 from npu_device.kv_quant.block import Side, pack_block, unpack_block, without_values
 from npu_device.kv_quant.codec import NO_POSITIONS, Encoded, Parameters, entropy_bound
 from npu_device.kv_quant.methods import METHODS, KvMethod
-from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.storage import EncodedCache, pages
 from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, parse
 from npu_device.memory.region import Region
 from pyv_native.files import MAX_TEXT, check_input

@@ -43,8 +43,8 @@ ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
 """(prefix, enumeration, suffix of its constants). Codes that are returned negated stay signed."""
 
 PER_OP: dict[str, Sequence[Word]] = {
-    "conv2d": descriptor.CONV2D_WORDS,
-    "attn": descriptor.ATTN_WORDS,
+    "conv2d": extended.CONV2D_WORDS,
+    "attn": extended.ATTN_WORDS,
     "gemm": extended.GEMM_WORDS,
     "eltwise": extended.ELTWISE_WORDS,
     "pool": extended.POOL_WORDS,
@@ -200,7 +200,7 @@ def _structures() -> Iterator[str]:
     for name, words in PER_OP.items():
         yield _struct(f"npu_{name}", words, extended.PER_OP)
     yield _struct("npu_recovery", recovery.RECOVERY_WORDS)
-    yield _struct("npu_extended", descriptor.EXTENDED_WORDS, align=descriptor.DESCRIPTOR_SIZE)
+    yield _struct("npu_extended", extended.EXTENDED_WORDS, align=descriptor.DESCRIPTOR_SIZE)
 
 
 def _struct(name: str, words: Sequence[Word], start: int = 0, align: int = 0) -> str:

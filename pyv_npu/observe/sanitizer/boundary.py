@@ -7,7 +7,8 @@ the rules.
 from collections import Counter
 from collections.abc import Iterable
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, TICKET_OFFSET
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import TicketState

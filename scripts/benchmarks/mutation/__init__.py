@@ -50,7 +50,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/fuzzing/test_fuzz.py"),
     ),
     "codec": (
-        ("npu_device/kv_quant/oaken*.py", "npu_device/kv_quant/storage.py", "npu_device/kv_quant/pages.py",
+        ("npu_device/kv_quant/oaken*.py", "npu_device/kv_quant/storage.py",
          "npu_device/kv_quant/thresholds.py", "npu_device/memory/bitwidth.py", "npu_device/memory/kv.py"),
         ("tests/npu_device/kv_quant", "tests/npu_device/memory", "tests/npu_device/levels/test_bit_width_rules.py",
          "tests/npu_device/operations/test_macro_encoded.py", "tests/oracles/test_command_lists.py",

@@ -36,13 +36,13 @@ def evaluate(expressions: list[str], folder: Path) -> list[int]:
 
 
 def test_the_compiler_agrees_about_structures(tmp_path: Path) -> None:
-    start = descriptor.CONV2D_WORDS[0].offset
+    start = extended.CONV2D_WORDS[0].offset
     tables = (
         ("npu_descriptor", descriptor.WORDS, 0, 64),
-        ("npu_extended", descriptor.EXTENDED_WORDS, 0, 128),
-        ("npu_conv2d", descriptor.CONV2D_WORDS, start, 40),
+        ("npu_extended", extended.EXTENDED_WORDS, 0, 128),
+        ("npu_conv2d", extended.CONV2D_WORDS, start, 40),
         ("npu_gemm", extended.GEMM_WORDS, start, 24),
-        ("npu_attn", descriptor.ATTN_WORDS, start, 40),
+        ("npu_attn", extended.ATTN_WORDS, start, 40),
         ("npu_eltwise", extended.ELTWISE_WORDS, start, 20),
         ("npu_pool", extended.POOL_WORDS, start, 30),
         ("npu_copy", extended.COPY_WORDS, start, 36),

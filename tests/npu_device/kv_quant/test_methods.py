@@ -21,8 +21,7 @@ from npu_device.kv_quant import codecs
 from npu_device.kv_quant.codec import NO_POSITIONS, KvCodec, Rotary
 from npu_device.kv_quant.codecs import CODECS, TokenCodec
 from npu_device.kv_quant.methods import METHODS
-from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
+from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes, pages
 from npu_device.memory.kv import KvCache
 from npu_device.memory.region import Region
 from pyv_npu.cli.shared.work import KV_METHODS

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.trace.events import ROLE, WRITES, What
 from npu_device.trace.records import RECORD
 from pyv_npu import Simulator

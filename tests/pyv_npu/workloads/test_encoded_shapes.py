@@ -12,8 +12,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.kv_block import KvHalf, KvPolicy
 from npu_device.config import NpuConfig
 from npu_device.issue.mmu import Mmu
-from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.storage import EncodedCache, pages
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.encoded import append_tokens, read_parameters
 from pyv_npu.cli.main import main
