@@ -1,6 +1,6 @@
 """Profile image of a program: the regions that its last run translated; the next run starts with them."""
 
-import struct
+import marshal
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,9 +21,6 @@ class BlockImage(NamedTuple):
 Regions = Mapping[Spans | None, Sequence[Sequence[BlockImage]]]
 """Regions by the ranges in which PMP permitted fetches; None: everywhere."""
 
-_BLOCK, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
-_ANYWHERE = (1 << 32) - 1
-"""Value instead of the number of spans: PMP permitted fetches everywhere."""
 _PRIME = (1 << 61) - 1
 MAX_STORES = 64
 """Maximum times that a run stores its profile: a program that needs more translates beyond its start-up.
@@ -41,7 +38,7 @@ class ProfileImage:
         page = core.hart.pc & -PAGE
         suffix = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{suffix} at {page:#x}\n".encode()
-        self.key = b"last run" + _short_digest(about + (core.bus.peek(page, PAGE) or b""))
+        self.key = b"profile " + _short_digest(about + (core.bus.peek(page, PAGE) or b""))
         self._form = b"interpreter" + _short_digest(repr((core.isa.name, suffix, core.hart.timing)).encode())
         self.cache = code_cache() if MAX_STORES else None
         self._stores = 0
@@ -71,46 +68,15 @@ def _short_digest(text: bytes) -> bytes:
 
 
 def _packed(regions: Regions) -> bytes:
-    parts: list[bytes] = []
-    for spans, records in regions.items():
-        parts.append(_COUNT.pack(_ANYWHERE if spans is None else len(spans)))
-        parts += (_SPAN.pack(*span) for span in spans or ())
-        parts.append(_COUNT.pack(len(records)))
-        for region in records:
-            parts.append(_COUNT.pack(len(region)))
-            parts += (_BLOCK.pack(*image) for image in region)
-    return b"".join(parts)
+    return marshal.dumps(
+        {spans: [[tuple(image) for image in region] for region in images] for spans, images in regions.items()}
+    )
 
 
 def _unpacked(image: bytes) -> Regions:
-    """Invert `_packed`; return no regions for malformed bytes."""
-    regions: dict[Spans | None, Sequence[Sequence[BlockImage]]] = {}
-    reader = _Reader(image)
+    """Invert `_packed`; return no regions for malformed bytes. The cache authenticates them."""
     try:
-        while reader.remaining:
-            count = reader.read_count()
-            spans = None if count == _ANYWHERE else tuple((low, high) for low, high in reader.records(_SPAN, count))
-            regions[spans] = [
-                [BlockImage(*fields) for fields in reader.records(_BLOCK, reader.read_count())]
-                for _ in range(reader.read_count())
-            ]
-    except ValueError:
+        regions = marshal.loads(image).items()
+        return {spans: [[BlockImage(*fields) for fields in region] for region in images] for spans, images in regions}
+    except (ValueError, EOFError, TypeError, AttributeError):
         return {}
-    return regions
-
-
-class _Reader:
-    def __init__(self, image: bytes) -> None:
-        self.remaining = memoryview(image)
-
-    def records(self, form: struct.Struct, count: int) -> list[tuple[int, ...]]:
-        """Read the next `count` records. ValueError if fewer bytes remain."""
-        size = count * form.size
-        if size > len(self.remaining):
-            raise ValueError
-        records = list(form.iter_unpack(self.remaining[:size]))
-        self.remaining = self.remaining[size:]
-        return records
-
-    def read_count(self) -> int:
-        return self.records(_COUNT, 1)[0][0]
