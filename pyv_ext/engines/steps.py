@@ -13,6 +13,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.core import Core
+from pyv_ext.engines.floating import floating_step
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, OpClass
@@ -30,8 +31,6 @@ def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
     op_class = instruction.row.op_class
     cached, execute = _CACHED.get(op_class), _UNCACHED.get(op_class)
     if instruction.row.floating:
-        from pyv_ext.engines.floating import floating_step
-
         access = leave if execute is None else partial(execute, core, instruction)
         return floating_step(core.hart, pc, instruction, access, partial(_illegal, core, instruction))
     if cached is not None:

@@ -1,6 +1,6 @@
 """F and D: single- and double-precision floating point (RISC-V unprivileged manual, version 2.2 of both).
 
-Zcf and Zcd are their compressed loads and stores. Imported only for a hart that has them, or a disassembler.
+Zcf and Zcd are their compressed loads and stores.
 
 f registers hold 64 bits, whether the hart has D or not. A single is boxed: its upper bits are ones; an operand that is
 not boxed counts as the canonical NaN.

@@ -1,67 +1,38 @@
 """Instruction set of a hart: its rows, its decoder, assembler and disassembler."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import atomics, compressed, expressions, formats, integer
+from pyv_ext.isa import atomics, bit_manipulation, compressed, expressions, floating, formats, integer
 from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.isa.expression_tree import check
 from pyv_ext.isa.row import MAX_EXTRA, Instruction, InstructionDef, OpClass
+from pyv_ext.isa.text import text as assembly_text
 from pyv_ext.protocols import CustomInstruction, Operands, Value
 
-_TABLE: dict[str, tuple[InstructionDef, ...] | None] = {
+EXTENSIONS: dict[str, tuple[InstructionDef, ...]] = {
     "i": integer.BASE,
     "m": integer.M,
     "a": atomics.ROWS,
-    "f": None,
-    "d": None,
+    "f": floating.F,
+    "d": floating.D,
     "c": compressed.ROWS,
     "s": integer.SUPERVISOR,
     "u": (),
     "zicsr": integer.ZICSR,
     "zifencei": integer.ZIFENCEI,
-    "zba": None,
-    "zbb": None,
-    "zbc": None,
-    "zbs": None,
+    "zba": bit_manipulation.ZBA,
+    "zbb": bit_manipulation.ZBB,
+    "zbc": bit_manipulation.ZBC,
+    "zbs": bit_manipulation.ZBS,
     "zicbom": integer.ZICBOM,
     "sstc": (),
-    "zcf": None,
-    "zcd": None,
+    "zcf": floating.ZCF,
+    "zcd": floating.ZCD,
 }
-"""None: rows of `pyv_ext.isa.bit_manipulation` or `floating`, under the extension's name in capitals."""
-
-
-class _Extensions(Mapping[str, tuple[InstructionDef, ...]]):
-    """Rows by extension. Those of bit manipulation and floating point are created at first use."""
-
-    def __getitem__(self, name: str) -> tuple[InstructionDef, ...]:
-        rows = _TABLE[name]
-        if rows is None:
-            rows = _TABLE[name] = getattr(_import_rows(name), name.upper())
-        return rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_TABLE)
-
-    def __len__(self) -> int:
-        return len(_TABLE)
-
-
-def _import_rows(name: str) -> ModuleType:
-    if name.startswith("zb"):
-        from pyv_ext.isa import bit_manipulation
-
-        return bit_manipulation
-    from pyv_ext.isa import floating
-
-    return floating
-
-
-EXTENSIONS = _Extensions()
 """The rows of each extension; "u" is user mode and "sstc" the timer of supervisor mode, which add none."""
 
 _IMPLIED = (
@@ -203,9 +174,7 @@ class Isa:
         """
         instruction = self.decode(word)
         if instruction is not None:
-            from pyv_ext.isa import text
-
-            return text.text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
+            return assembly_text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
     def meaning(self, word: int) -> str:
@@ -239,7 +208,7 @@ def xlen_of(name: str) -> int:
 
 def complete(xlen: int) -> str:
     """Return the ISA string of all extensions that a hart with registers of a width may have."""
-    names = [name for name in _TABLE if xlen == WIDTHS["rv32"] or name not in _NARROW]
+    names = [name for name in EXTENSIONS if xlen == WIDTHS["rv32"] or name not in _NARROW]
     letters = "".join(name for name in names if len(name) == 1)
     return "_".join((f"rv{xlen}{letters}", *(name for name in names if len(name) > 1)))
 
@@ -249,12 +218,12 @@ def extensions_of(name: str) -> tuple[str, ...]:
     xlen = xlen_of(name)
     base, *words = name.lower().split("_")
     letters = base[4:]
-    names = ", ".join(extension for extension in _TABLE if extension != "i")
+    names = ", ".join(extension for extension in EXTENSIONS if extension != "i")
     if letters[:1] not in ("i", "g") or not set(letters) <= _LETTERS:
         raise PyvExtError(f"ISA {name!r} must be rv{xlen}i or rv{xlen}g, then of {names}: for example rv{xlen}imac")
     named = [*letters.replace("g", "ig", 1), *words]
     for extension in named:
-        if extension not in _TABLE and extension != "g":
+        if extension not in EXTENSIONS and extension != "g":
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} is not among {names}: remove it")
         if named.count(extension) > 1:
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} appears more than once: name it once")
@@ -313,8 +282,6 @@ def _native_row(item: CustomInstruction, row: InstructionDef, xlen: int) -> Inst
     if item.handler is not None or item.ready is not None or item.device is not None:
         raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
     format = row.format
-    from pyv_ext.isa.expression_tree import check  # needed by custom instructions only
-
     fields = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
     if format.rd is None:
         raise PyvExtError(f"custom instruction {item.name}: an expr is the value of rd: add rd to its syntax")
