@@ -122,10 +122,10 @@ class Engine:
         An instruction still waiting at `until` continues to wait in the next step.
         """
         hart = self.hart
-        position = hart.instret + hart.traps
+        position = hart.position
         self._begin()
         try:
-            while self.stopping is None and hart.instret + hart.traps == position and hart.cycle < until:
+            while self.stopping is None and hart.position == position and hart.cycle < until:
                 if self._ready(until):
                     self._execute_instruction()
         except BaseException:

@@ -94,12 +94,12 @@ class HandlerStepper:
             self.leave()
             self.completed = not self._interrupted
             return None
-        traps, position, context = hart.traps, hart.instret + hart.traps, self._context()
+        traps, position, context = hart.traps, hart.position, self._context()
         stop = engine.step(until)
         if stop is None and hart.traps != traps and self._skips(hart.csrs.mcause):
             self._enter(context)
         else:
-            self.completed = hart.instret + hart.traps != position
+            self.completed = hart.position != position
         return stop
 
     def start_at(self, pc: int, has_arrived: Callable[[], bool]) -> None:
@@ -289,11 +289,6 @@ class Debugger:
             return False
         return bool(cause & self._hart.isa.sign) or (cause in ECALLS and self.thread() != SOLE_THREAD)
 
-    @property
-    def position(self) -> int:
-        """Count of instructions and traps so far."""
-        return self._hart.instret + self._hart.traps
-
     def _set_next_poll(self) -> None:
         self._next_poll = min(self._limit, self._hart.cycle + self._slices.cycles)
 
@@ -302,7 +297,7 @@ class Debugger:
         if history is not None:
             history.remember()
         points.take_hit()
-        points.skipped_position = self.position
+        points.skipped_position = self._hart.position
         self.running = True
         points.plant()
         self._slices.begin()
@@ -347,7 +342,7 @@ class Debugger:
     def step_back(self) -> Halt:
         """Undo one instruction, trap or interrupt."""
         history = self._require_history()
-        position = self.position
+        position = self._hart.position
         if position <= history.begin:
             return Halt(GdbSignal.NONE, begin=True)
         history.restore_position(position - 1)
@@ -357,7 +352,7 @@ class Debugger:
     def resume_back(self, poll: Poll) -> Halt:
         """Go back to the latest position at which a point would have stopped the hart, or to the earliest snapshot."""
         history = self._require_history()
-        end = position = self.position
+        end = position = self._hart.position
         try:
             while end > history.begin:
                 with history.replaying():
@@ -383,13 +378,13 @@ class Debugger:
         points.skipped_position = None
         points.plant()
         try:
-            while self.position < end:
+            while self._hart.position < end:
                 history.approach(end)
                 hit = points.take_hit()
                 if hit is not None:
-                    points.skipped_position = self.position
+                    points.skipped_position = self._hart.position
                     is_watchpoint = hit.kind not in BREAKPOINTS  # in reverse, the position after an access precedes it
-                    last = self.position + is_watchpoint, hit
+                    last = self._hart.position + is_watchpoint, hit
                 if poll():
                     raise InterruptedError
         finally:

@@ -1,7 +1,6 @@
 """Reverse execution: restore of the latest earlier snapshot, and replay from there.
 
-A position is the count of retired instructions and taken traps. It never decreases while the machine runs, each takes
-at least a cycle, and equal positions have equal states, so a position identifies a state of the run.
+A position (`Hart.position`) never decreases while the machine runs, and equal positions have equal states.
 """
 
 from collections.abc import Callable
@@ -47,18 +46,13 @@ class SnapshotHistory:
         """Earliest position that can be restored."""
         return self._snapshots[0].position
 
-    @property
-    def position(self) -> int:
-        hart = self._engine.hart
-        return hart.instret + hart.traps
-
     def remember(self) -> None:
         """Take a snapshot if it is due. No point may be planted."""
         if not self.is_due:
             return
         self._intervals.begin()
         previous = self._snapshots[-1].snapshot if self._snapshots else None
-        self._snapshots.append(_Snapshot(self.position, self._machine.save(previous)))
+        self._snapshots.append(_Snapshot(self._engine.hart.position, self._machine.save(previous)))
         self._intervals.end()
         if len(self._snapshots) > MAX_SNAPSHOTS:
             del self._snapshots[1::2]
@@ -67,7 +61,9 @@ class SnapshotHistory:
     @property
     def is_due(self) -> bool:
         """Check whether `remember` would take a snapshot: the latest is old enough."""
-        return not self._snapshots or (self._intervals.is_due and self.position > self._snapshots[-1].position)
+        if not self._snapshots:
+            return True
+        return self._intervals.is_due and self._engine.hart.position > self._snapshots[-1].position
 
     def forget(self) -> None:
         """Delete all snapshots: the debugger has changed the machine, so replays from them would differ."""
@@ -83,7 +79,7 @@ class SnapshotHistory:
         """Restore `position`, not before `begin`."""
         with self._machine.replaying():
             self.rewind(position)
-            while self.position < position:
+            while self._engine.hart.position < position:
                 self.approach(position)
 
     def replaying(self) -> AbstractContextManager[None]:
@@ -92,7 +88,7 @@ class SnapshotHistory:
 
     def approach(self, position: int) -> bool:
         """Run towards a later position without passing it; return whether the run was stopped on the way."""
-        engine, distance = self._engine, position - self.position
+        engine, distance = self._engine, position - self._engine.hart.position
         if distance < STEP_DISTANCE or engine.hart.waiting is not None:
             return engine.step() is not None
         return engine.run(engine.hart.cycle + distance) is not None

@@ -130,8 +130,7 @@ class DebugPoints:
     # -- callbacks of engine and bus ---------------------------------------------------------------------------
 
     def _is_passing(self) -> bool:
-        hart = self._engine.hart
-        return self.skipped_position == hart.instret + hart.traps
+        return self.skipped_position == self._engine.hart.position
 
     def _on_breakpoint(self, hart: Hart) -> Stop | None:
         if self._is_passing():

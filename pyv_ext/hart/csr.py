@@ -8,7 +8,7 @@ from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine import csr
 from pyv_ext.machine.clint import update_deadline
 from pyv_ext.machine.pmp import guard
-from pyv_ext.machine.slots import word_of
+from pyv_ext.machine.slots import Word, word_of
 from pyv_ext.machine.state import (
     CBCFE,
     CBIE,
@@ -67,27 +67,15 @@ UPPER_HALVES = frozenset(filter(csr.is_upper_half, REGISTERS))
 """Addresses of registers that exist with 32-bit registers only."""
 
 
-class _Field:
-    """Attribute that is a word of the hart's record."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._word = word_of(name)
-
-    def __get__(self, csrs: "Csrs", owner: type) -> int:
-        return csrs.hart.x[self._word]
-
-    def __set__(self, csrs: "Csrs", value: int) -> None:
-        csrs.hart.x[self._word] = value
-
-
 class Csrs:
     """CSRs of one hart."""
 
-    mstatus, mie, mip, mtvec, mscratch, mepc = _Field(), _Field(), _Field(), _Field(), _Field(), _Field()
-    mcause, mtval, mcounteren, menvcfg = _Field(), _Field(), _Field(), _Field()
+    mstatus, mie, mip, mtvec, mscratch, mepc = Word(), Word(), Word(), Word(), Word(), Word()
+    mcause, mtval, mcounteren, menvcfg = Word(), Word(), Word(), Word()
 
     def __init__(self, hart: "Hart") -> None:
         self.hart = hart
+        self.x = hart.x
         self.record = hart.record
         self.windows: dict[int, CsrWindow] = {}
         self.pmp = Pmp(hart.records)
@@ -144,7 +132,7 @@ class Csrs:
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        state: dict[str, Any] = {name: self.hart.x[word_of(name)] for name in self._names}
+        state: dict[str, Any] = {name: self.x[word_of(name)] for name in self._names}
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             state[name] = {"base": counter.high << 32 | counter.low, "inhibited": bool(counter.inhibited)}
@@ -177,7 +165,7 @@ class Csrs:
         if words["mstatus"] >> 11 & 3 not in self.hart.modes:
             raise StateError(f"{words['mstatus']:#x}: MPP names a mode that this hart does not have", "mstatus")
         for name, value in words.items():
-            self.hart.x[word_of(name)] = value
+            self.x[word_of(name)] = value
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             with inside(name):

@@ -8,8 +8,8 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.machine import hart, pmp
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.slots import CYCLE, FFLAGS, FRM, FS, INSTRET, PC, RESERVED_ADDRESS, RESERVED_WORD, SINK
-from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SUPERVISOR_INTERRUPTS, SXL, UXL, XLEN64
+from pyv_ext.machine.slots import FFLAGS, FRM, FS, RESERVED_ADDRESS, RESERVED_WORD, SINK, Word
+from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SXL, UXL, XLEN64
 from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Interrupt
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, Fields, StateError, inside, row
@@ -43,6 +43,18 @@ class Hart:
 
     isa: Isa
     timing: CoreTiming
+    pc = Word()
+    """Address of the next instruction, or of the waiting instruction."""
+    cycle = Word()
+    """Cycle at whose start the next instruction begins."""
+    instret = Word()
+    """Count of retired instructions."""
+    hart_id = Word()
+    """Content of mhartid."""
+    priv = Word()
+    """Privilege mode; call `guard` after writing it."""
+    traps = Word()
+    """Count of traps taken, interrupts included."""
 
     def __init__(
         self,
@@ -78,42 +90,6 @@ class Hart:
         self.csrs = Csrs(self)
 
     @property
-    def pc(self) -> int:
-        """Address of the next instruction, or of the waiting instruction."""
-        return self.x[PC]
-
-    @pc.setter
-    def pc(self, address: int) -> None:
-        self.x[PC] = address
-
-    @property
-    def cycle(self) -> int:
-        """Cycle at whose start the next instruction begins."""
-        return self.x[CYCLE]
-
-    @cycle.setter
-    def cycle(self, cycle: int) -> None:
-        self.x[CYCLE] = cycle
-
-    @property
-    def instret(self) -> int:
-        """Count of retired instructions."""
-        return self.x[INSTRET]
-
-    @instret.setter
-    def instret(self, count: int) -> None:
-        self.x[INSTRET] = count
-
-    @property
-    def hart_id(self) -> int:
-        """Content of mhartid."""
-        return int(self.record.hart_id)
-
-    @hart_id.setter
-    def hart_id(self, number: int) -> None:
-        self.record.hart_id = number
-
-    @property
     def modes(self) -> tuple[int, ...]:
         """Privilege modes of this hart."""
         if self.isa.supervisor_mode:
@@ -121,24 +97,15 @@ class Hart:
         return (USER, MACHINE) if self.isa.user_mode else (MACHINE,)
 
     @property
-    def priv(self) -> int:
-        """Privilege mode; call `guard` after writing it."""
-        return int(self.record.priv)
-
-    @priv.setter
-    def priv(self, mode: int) -> None:
-        self.record.priv = mode
-
-    @property
-    def traps(self) -> int:
-        """Count of traps taken, interrupts included."""
-        return int(self.record.traps)
-
-    @property
     def reservation(self) -> tuple[int, int] | None:
         """Address that LR reserved, and the word that it read there."""
         address, word = self.x[RESERVED_ADDRESS], self.x[RESERVED_WORD]
         return None if address == NEVER else (address, word)
+
+    @property
+    def position(self) -> int:
+        """Count of retired instructions and taken traps, which identifies a state of the run: each takes a cycle."""
+        return self.instret + self.traps
 
     @property
     def data_mode(self) -> int:
@@ -162,10 +129,6 @@ class Hart:
     def may_access(self, address: int, size: int, rights: int) -> bool:
         """Check whether PMP permits a load or store."""
         return not self.guarded or self.csrs.pmp.allows(address, size, rights, self.data_mode)
-
-    def set_lines(self, bits: int) -> None:
-        """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
-        self.record.mip = self.record.mip & SUPERVISOR_INTERRUPTS | bits
 
     def interrupt(self) -> Interrupt | None:
         """Return the interrupt that squashes the next instruction, unless that is a WFI that waits; None: no interrupt
@@ -223,8 +186,8 @@ class Hart:
         if priv not in self.modes:
             raise StateError(f"{priv} is no mode of this hart", "priv")
         self.x[:SINK] = memoryview(b"".join(value.to_bytes(8, "little") for value in x)).cast("Q")
-        self.pc, self.record.priv = pc, priv
-        self.cycle, self.instret, self.record.traps = (
+        self.pc, self.priv = pc, priv
+        self.cycle, self.instret, self.traps = (
             fields.integer(name, 0, LATEST) for name in ("cycle", "instret", "traps")
         )
         cycle = (0, LATEST)

@@ -3,7 +3,7 @@
 x0..x31 are words 0..31, f0..f31 the words from `pyv_ext.isa.formats.F0` on.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pyv_ext.machine.state import HartState
 from pyv_native.records import layout
@@ -12,6 +12,20 @@ from pyv_native.records import layout
 def word_of(name: str) -> int:
     """Return the index of a field of `HartState`."""
     return layout(HartState).fields[name].word
+
+
+class Word:
+    """Attribute of an object with the words `x`: the word of `HartState` with its name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._word = word_of(name)
+
+    def __get__(self, owner: Any, owner_type: type) -> int:
+        value: int = owner.x[self._word]
+        return value
+
+    def __set__(self, owner: Any, value: int) -> None:
+        owner.x[self._word] = value
 
 
 SINK: Final = 32

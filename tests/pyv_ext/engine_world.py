@@ -22,7 +22,7 @@ from pyv_ext.engines.core import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import InstructionDef, Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.machine.state import LogKind
+from pyv_ext.machine.state import SUPERVISOR_INTERRUPTS, LogKind
 from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
@@ -84,7 +84,7 @@ class Chaos:
     @levels.setter
     def levels(self, bits: int) -> None:
         self._levels = bits
-        self._hart.set_lines(bits)
+        self._hart.csrs.mip = self._hart.csrs.mip & SUPERVISOR_INTERRUPTS | bits
 
     def connect(self, master: BusMaster) -> None:
         self._memory = master

@@ -12,6 +12,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.formats import F0
+from pyv_ext.machine.state import SUPERVISOR_INTERRUPTS
 from pyv_ext.protocols import CustomInstruction, Reply
 from pyv_ext.timing import CoreTiming
 
@@ -143,7 +144,7 @@ class Lines:
     @levels.setter
     def levels(self, bits: int) -> None:
         self._levels = bits
-        self._hart.set_lines(bits)
+        self._hart.csrs.mip = self._hart.csrs.mip & SUPERVISOR_INTERRUPTS | bits
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return size == 4

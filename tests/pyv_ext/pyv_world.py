@@ -91,7 +91,7 @@ class Disturber:
         elif offset == 24:
             self._bus.poke(code, NOP.to_bytes(4, "little"))
         elif offset == 28:
-            self._hart.set_lines(0)
+            self._hart.csrs.mip = 0
         return None
 
     def next_event(self) -> int | None:
@@ -104,7 +104,7 @@ class Disturber:
             if event.address:
                 self._bus.poke(event.address, event.value.to_bytes(4, "little"))
             else:
-                self._hart.set_lines(event.value)
+                self._hart.csrs.mip = event.value
 
 
 class DisturberCsrs:

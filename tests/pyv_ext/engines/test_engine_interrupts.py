@@ -200,7 +200,7 @@ def test_step_takes_an_interrupt_as_a_step_of_its_own():
 def test_a_line_set_by_the_host_ends_a_wait_that_no_event_would_end():
     rig = rig_with_interrupts("wfi\n" + SPIN, [(1000, 0)])
     rig.engine.run(20)
-    rig.hart.set_lines(MEI)
+    rig.hart.csrs.mip = MEI
     rig.engine.run(22)
     assert rig.engine.tracer.retired == [(RAM, 0, 21, "wfi")]
     assert rig.hart.csrs.mcause == 0x8000_000B

@@ -345,7 +345,7 @@ def test_mstatus_tw_makes_wfi_illegal_in_user_mode():
 def test_interrupts_are_taken_in_user_mode_whatever_the_enable():
     rig = in_user_mode("addi x1,x1,1")
     rig.hart.csrs.mie, rig.hart.csrs.mstatus = 128, 0
-    rig.hart.set_lines(128)
+    rig.hart.csrs.mip = 128
     rig.steps(1)
     assert (rig.hart.csrs.mcause, rig.x[1]) == (0x8000_0007, 0)
 

@@ -191,7 +191,7 @@ def test_the_host_moves_the_pc_and_writes_registers_csrs_and_code(engine: MakesE
     core.run(6)
     assert (hart.pc, hart.x[1]) == (RAM + 8, 108)
     hart.csrs.mie, hart.csrs.mstatus = 8, 8
-    hart.set_lines(8)
+    hart.csrs.mip = 8
     core.run(7)
     assert (hart.pc, hart.csrs.mepc, hart.csrs.mcause) == (HANDLER, RAM + 8, 1 << 31 | 3)
 
@@ -308,7 +308,7 @@ def test_a_difference_is_shown_with_both_states() -> None:
         (lambda world: world.engine.bus.poke(DATA + 4, b"\1"), f"memory at {DATA + 4:#x} is 0x0 and 0x1"),
         (lambda world: world.journal.append("x"), "here has done None, there x"),
         (lambda world: world.engine.stop(Stop(StopReason.LIMIT, text="t")), "here stops with None, there with Stop("),
-        (lambda world: world.engine.hart.set_lines(8), "different mip"),
+        (lambda world: setattr(world.engine.hart.csrs, "mip", 8), "different mip"),
     ],
 )
 def test_every_kind_of_difference_is_found(change, what: str) -> None:

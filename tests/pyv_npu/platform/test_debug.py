@@ -254,7 +254,7 @@ def test_going_back_meets_the_same_points_in_reverse(mode: str) -> None:
     met = []
     while (halt := debugger.resume(never)).end is None:
         assert halt.hit is not None
-        met.append((debugger.position, halt.hit))
+        met.append((debugger._hart.position, halt.hit))
         if len(met) == 25:
             break
     kinds = {hit.kind for _, hit in met}
@@ -264,7 +264,7 @@ def test_going_back_meets_the_same_points_in_reverse(mode: str) -> None:
     while not (halt := debugger.resume_back(never)).begin:
         assert halt.hit is not None
         after = halt.hit.kind not in BREAKPOINTS
-        back.append((debugger.position - after, halt.hit))
+        back.append((debugger._hart.position - after, halt.hit))
         if after:
             debugger.step_back()
     assert back == met[::-1]
