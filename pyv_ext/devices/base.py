@@ -85,14 +85,11 @@ class RegisterDevice(DeviceBase):
     def __setitem__(self, name: str, value: int) -> None:
         self._content[name] = value & WORD
 
-    def contents(self) -> dict[str, int]:
-        """Return the content of each register, for the `state` of a subclass."""
-        return dict(self._content)
-
-    def load_contents(self, state: Any) -> None:
-        """Restore the content of each register, for the `load_state` of a subclass. StateError if it is invalid."""
+    def read_contents(self, state: Any) -> dict[str, int]:
+        """Return the content of each register in a state, for the `load_state` of a subclass. StateError if it is
+        invalid."""
         fields = Fields(state, *self._content)
-        self._content = {name: fields.integer(name, 0, WORD) for name in self._content}
+        return {name: fields.integer(name, 0, WORD) for name in self._content}
 
     def on_read(self, name: str, now: int) -> int | Reply:
         """Return the value of a read of the register in cycle `now`."""

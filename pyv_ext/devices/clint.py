@@ -128,9 +128,9 @@ class Clint(RegisterDevice):
         fields = Fields(state, "registers", "offset", "seen", "timer")
         record = self.record
         with inside("registers"):
-            self.load_contents(fields["registers"])
-        record.msip = self["MSIP"] & 1
-        record.compare_low, record.compare_high = self["MTIMECMP_LO"], self["MTIMECMP_HI"]
+            content = self.read_contents(fields["registers"])
+        record.msip = content["MSIP"] & 1
+        record.compare_low, record.compare_high = content["MTIMECMP_LO"], content["MTIMECMP_HI"]
         offset = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
         record.offset_low, record.offset_high = offset & WORD, offset >> 32
         record.last_cycle = fields.integer("seen", 0, LATEST)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, new_record
+from pyv_ext.devices.base import Register, RegisterDevice, move_record, new_record
 from pyv_ext.machine import plic, state
 from pyv_ext.machine.plic import CLAIM, ENABLE, ENABLED, PENDING, PRIORITY_MASK, SOURCES, THRESHOLD
 from pyv_ext.machine.state import PLIC, Machine
@@ -76,9 +76,9 @@ class Plic(RegisterDevice):
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "registers", "levels", "in_service")
         with inside("registers"):
-            registers = Fields(fields["registers"], *(register.name for register in self.registers))
-            content = {register: registers.integer(register.name, 0, WORD) for register in self.registers}
-        for register, value in content.items():
+            content = self.read_contents(fields["registers"])
+        for register in self.registers:
+            value = content[register.name]
             if register.name in ("PENDING", "ENABLE") and value & 1:
                 raise StateError("source 0 does not exist", "registers", register.name)
             if register.access == "ro":

@@ -17,9 +17,6 @@ NOP = 0x0000_0013
 _PY_V = frozenset((OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.BRANCH, OpClass.JUMP, OpClass.ECALL, OpClass.XRET))
 """Kinds that Py-V's decoder supports (it decodes multiplications, too, which our ALU executes)."""
 
-_DUTY = {OpClass.WFI: Duty.WFI}
-"""Duties by kind. Fences have none: this core executes one access at a time, and fetches directly from memory."""
-
 
 class Fetch(IFStage):
     """Fetch stage. Instructions that the stock decoder lacks go to the system unit, and a NOP takes their place.
@@ -89,4 +86,5 @@ class Fetch(IFStage):
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.BREAKPOINT, pc))
         if instruction.row.custom is not None:
             return SystemWork(Duty.CUSTOM, pc, instruction)
-        return SystemWork(_DUTY.get(op_class, Duty.NONE), pc, instruction)
+        # fences need none: this core executes one access at a time, and fetches directly from memory
+        return SystemWork(Duty.WFI if op_class is OpClass.WFI else Duty.NONE, pc, instruction)

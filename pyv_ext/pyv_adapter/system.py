@@ -4,8 +4,6 @@ Ports are evaluated any number of times in a cycle. Calls of a device or a handl
 `_prepare_next_val`, when all ports have settled.
 """
 
-from collections.abc import Callable
-
 from pyv.clocked import Clocked
 from pyv.module import Module
 from pyv.port import Input, Output
@@ -30,7 +28,6 @@ class SystemUnit(Module, Clocked):
         self._hart = hart
         self._bus = bus
         self._peek = load_port(hart, bus)
-        self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self.work_i = Input(SystemWork)
         self.trap_o = Output(TrapRequest)
         self.stall_o = Output(bool)
@@ -133,14 +130,7 @@ class SystemUnit(Module, Clocked):
         clock.advance(now)
         previous = window.read(instruction.csr, now) if instruction.rd or not always else 0
         if instruction.writes_csr:
-            value = self._evaluate(instruction, operand, previous)
+            value = evaluator(instruction.row.expr, hart.isa.xlen)(operand, operand, hart.pc, previous)
             window.write(instruction.csr, value, now, operand & value)
         clock.changed(now + 1)
         self.result_o.write(SystemResult(instruction.rd, previous))
-
-    def _evaluate(self, instruction: Instruction, operand: int, previous: int) -> int:
-        row = instruction.row
-        function = self._evaluators.get(row.name)
-        if function is None:
-            function = self._evaluators[row.name] = evaluator(row.expr, self._hart.isa.xlen)
-        return function(operand, operand, self._hart.pc, previous)
