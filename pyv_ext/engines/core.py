@@ -1,6 +1,6 @@
-"""Interface of an engine: reasons for a stop, interface to its instructions, its tracer."""
+"""Interface of an engine: reasons for a stop, interface to its instructions, its tracers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -38,7 +38,7 @@ class Stop(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Observer of every instruction and trap while it is an engine's `tracer`. A cycle stands for its start."""
+    """Observer of every instruction and trap of an engine (`Engine.add_tracer`). A cycle stands for its start."""
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Handle an instruction that has retired; the next instruction starts in cycle `end`."""
@@ -68,7 +68,7 @@ class Core(Protocol):
         """Reason to end the run before the next instruction."""
 
     @property
-    def tracer(self) -> Tracer | None:
+    def tracers(self) -> Sequence[Tracer]:
         """Observers of instructions and traps."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:

@@ -5,7 +5,7 @@ programs: this class is the engine `reference`. An engine may execute bursts in 
 does not support are executed here, one at a time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
@@ -58,7 +58,8 @@ class Engine:
         self.bus = bus
         self.isa = hart.isa
         self.misaligned = misaligned
-        self._tracer: Tracer | None = None
+        self.tracers: Sequence[Tracer] = ()
+        """Observers of instructions and traps, in the order in which they are called."""
         self.fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract (docs/core-timing.md): the instruction right after a store is fetched before it."""
         self.code = DecodeCache(self, self._mark)
@@ -71,15 +72,15 @@ class Engine:
         self._machine.misaligned = misaligned
         bus.clock.mark_return = self.mark
 
-    @property
-    def tracer(self) -> Tracer | None:
-        """Tracer of instructions and traps."""
-        return self._tracer
+    def add_tracer(self, tracer: Tracer) -> None:
+        """Pass every later instruction and trap to `tracer`, after earlier tracers; adding it again has no effect."""
+        if tracer not in self.tracers:
+            self.tracers = *self.tracers, tracer
+            self.bus.clock.leave()
 
-    @tracer.setter
-    def tracer(self, tracer: Tracer | None) -> None:
-        self._tracer = tracer
-        self.bus.clock.leave()
+    def remove_tracer(self, tracer: Tracer) -> None:
+        """Stop passing instructions and traps to `tracer`; it need not have been added."""
+        self.tracers = tuple(entry for entry in self.tracers if entry is not tracer)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -100,10 +101,10 @@ class Engine:
                     self._execute_instruction()
                 elif hart.guarded:
                     self._guarded_burst(until)
-                elif self.tracer is None:
-                    self._burst(until)
-                else:
+                elif self.tracers:
                     self._traced_burst(until)
+                else:
+                    self._burst(until)
         except BaseException:
             self._clear_failure()
             raise
@@ -165,7 +166,7 @@ class Engine:
         An override must execute the same instructions in the same cycles.
         """
         hart, clock, code = self.hart, self.bus.clock, self.code
-        while self.tracer is None:
+        while not self.tracers:
             limit = min(until, clock.next)
             steps = code.register_only if self._machine.kinds >> LogKind.STORES & 1 else code.steps
             self._run_closures(limit, steps)
@@ -243,10 +244,10 @@ class Engine:
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _traced_burst(self, until: int) -> None:
-        """Execute a burst for a tracer."""
-        hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
+        """Execute a burst for tracers."""
+        hart, clock, code = self.hart, self.bus.clock, self.code
         limit = min(until, clock.next)
-        while hart.cycle < limit and self.tracer is tracer is not None:
+        while hart.cycle < limit and self.tracers:
             pc, start = hart.pc, hart.cycle
             step = code.steps.get(pc)
             after = None if step is None else step()
@@ -297,12 +298,12 @@ class Engine:
             self._report_retirement(pc, start, hart.cycle, decoded.instruction)
 
     def _report_retirement(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
-        """Log an instruction that has retired, and pass it to the tracer."""
+        """Log an instruction that has retired, and pass it to the tracers."""
         op_class = instruction.row.op_class
         if self._machine.kinds and op_class in (OpClass.STORE, OpClass.FENCE, OpClass.XRET):
             self._log(op_class, start, end, instruction)
-        if self._tracer is not None:
-            self._tracer.retire(pc, start, end, instruction)
+        for tracer in self.tracers:
+            tracer.retire(pc, start, end, instruction)
 
     def _log(self, op_class: OpClass, start: int, end: int, instruction: Instruction) -> None:
         execute = self.hart.records.execute
@@ -315,12 +316,12 @@ class Engine:
             execute(accesses.log_store, address, start, end - start)
 
     def _report_trap(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
-        """Log a trap whose handler begins now, and pass it to the tracer."""
+        """Log a trap whose handler begins now, and pass it to the tracers."""
         clock, end = self.bus.clock, self.hart.cycle
         if self._machine.kinds:
             clock.call[log.log_trap](clock.arena, start, end - start, pc, cause | INTERRUPT if interrupt else cause)
-        if self._tracer is not None:
-            self._tracer.trap(pc, cause, value, start, end, interrupt)
+        for tracer in self.tracers:
+            tracer.trap(pc, cause, value, start, end, interrupt)
 
     def _call_hooks(self, pc: int) -> bool:
         """Call the hooks of the instruction at `pc`; return whether it is to be executed now."""

@@ -39,7 +39,7 @@ class PollingDetection:
         limit = min(until, core.bus.clock.next)
         is_busy = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
         is_busy = is_busy or hart.guarded
-        possible = hart.cycle + WORTH < limit and not is_busy and core.tracer is None and not core.has_fetched_ahead
+        possible = hart.cycle + WORTH < limit and not is_busy and not core.tracers and not core.has_fetched_ahead
         polls = possible and self.skip(limit)
         self._interval = MIN_INTERVAL if polls else min(2 * self._interval, MAX_INTERVAL)
         self.remaining = self._interval

@@ -8,7 +8,6 @@ from pathlib import Path
 from pyv_ext.isa import OpClass
 from pyv_ext.tracing.commits import CommitLog, signature
 from pyv_ext.tracing.instructions import InstructionLog
-from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_native.files import write_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.profile.profile import ACCESSES, Profile
@@ -49,12 +48,12 @@ class Instruments:
             if self.commits is not None:
                 log = ends.enter_context(self.commits.open("w", encoding="ascii"))
                 commits = CommitLog(platform.hart, platform.bus, log.write)
-                add_tracer(engine, commits)
-                ends.callback(remove_tracer, engine, commits)
+                engine.add_tracer(commits)
+                ends.callback(engine.remove_tracer, commits)
             if self.instructions:
                 self.log = InstructionLog(platform.isa)
-                add_tracer(engine, self.log)
-                ends.callback(remove_tracer, engine, self.log)
+                engine.add_tracer(self.log)
+                ends.callback(engine.remove_tracer, self.log)
             if self.profile:
                 profile = ends.enter_context(profiling(platform))
                 self.profiled = ProgramProfile(profile, program)
@@ -78,11 +77,11 @@ def profiling(platform: Platform) -> Iterator[Profile]:
     bus.clock.log.subscribe(profile.read, ACCESSES)
     bus.watchers.append(profile.loaded)
     platform.observe_custom(profile.answered)
-    add_tracer(engine, profile)
+    engine.add_tracer(profile)
     try:
         yield profile
     finally:
-        remove_tracer(engine, profile)
+        engine.remove_tracer(profile)
         platform.unobserve_custom(profile.answered)
         bus.watchers.remove(profile.loaded)
         bus.clock.log.unsubscribe(profile.read)

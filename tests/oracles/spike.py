@@ -62,7 +62,7 @@ def our_log(executable: Path, isa: str, cycles: int) -> list[str]:
         machine.clint.write(half, 4, 0, 0)
     machine.clock.changed(0)
     lines: list[str] = []
-    machine.engine.tracer = CommitLog(machine.hart, machine.bus, lines.append)
+    machine.engine.add_tracer(CommitLog(machine.hart, machine.bus, lines.append))
     machine.run(cycles)
     return lines
 

@@ -54,7 +54,7 @@ class FastEngine(Engine):
 
     def _guarded_burst(self, until: int) -> None:
         hart = self.hart
-        if self.tracer is not None or self._warm_up > 0:
+        if self.tracers or self._warm_up > 0:
             previous = hart.instret
             self._execute_instruction()
             self._warm_up -= hart.instret - previous

@@ -170,11 +170,8 @@ class Native:
     def _execute(self, marked: int) -> int:
         machine = self._machine
         machine.synchronized = False
-        resumes = (
-            self._execute_slow(True, bool(marked))
-            and self._bus.watching is self._watching
-            and self._core.tracer is None
-        )
+        resumes = self._execute_slow(True, bool(marked)) and self._bus.watching is self._watching
+        resumes = resumes and not self._core.tracers
         machine.guarded = bool(self._bus.guards)
         if resumes:
             self._proceed()

@@ -91,7 +91,8 @@ def rig(lines):
 @given(lines_of_devices, strides)
 def test_the_log_has_what_a_tracer_sees(lines, strides):
     one, other, reader = rig(lines), rig(lines), Reader()
-    one.engine.tracer = tracer = Tracer(one)
+    tracer = Tracer(one)
+    one.engine.add_tracer(tracer)
     other.clock.log.subscribe(reader.read, KINDS)
     for stride in (*strides, 900):
         for machine in (one, other):

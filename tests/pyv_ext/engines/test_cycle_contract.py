@@ -62,7 +62,7 @@ def start(engine: MakesEngine) -> Start:
         registers = {5: DATA, 6: DISTURBER, 7: RAM, 31: MTI | MEI}
         world, seen = side("world", engine, Image(memory, registers, events)), Seen()
         if trace:
-            world.engine.tracer = seen
+            world.engine.add_tracer(seen)
         assert world.engine.run(until) is None
         return world, seen
 

@@ -188,10 +188,11 @@ class Disturbances:
         guards[:] = [] if guards else self._guards
 
     def traced(self) -> None:
-        machine = self.machine
-        machine.engine.tracer = (
-            None if machine.engine.tracer else CommitLog(machine.hart, machine.bus, self.seen.append)
-        )
+        engine = self.machine.engine
+        if engine.tracers:
+            engine.remove_tracer(engine.tracers[0])
+        else:
+            engine.add_tracer(CommitLog(engine.hart, engine.bus, self.seen.append))
 
     def watched(self) -> None:
         """Loads and stores of the page of the program."""

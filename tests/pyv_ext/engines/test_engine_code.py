@@ -193,7 +193,7 @@ def test_tracing_changes_nothing():
     for tracer in (None, Trace()):
         rig = Rig(program, timing=CoreTiming(mul=4, load=2, mmio_write=5, mmio_one_way=40))
         rig.hart.x[10], rig.hart.x[11], rig.hart.x[12] = DATA, PORT, 20
-        rig.engine.tracer = tracer
+        rig.engine.add_tracer(tracer)
         rig.engine.run(1000)
         states.append(rig.state())
     assert states[0] == states[1]

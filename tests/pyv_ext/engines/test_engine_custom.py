@@ -32,9 +32,9 @@ def run(script, until=100, *, lines=(), enabled=True, program=PROGRAM, **timing)
     rig = Rig(program, custom=[script.row], lines=lines, timing=CoreTiming(**timing))
     rig.hart.csrs.mie = MTI
     rig.hart.csrs.mstatus |= 8 if enabled else 0
-    rig.engine.tracer = Trace()
+    rig.engine.tracers = (Trace(),)
     rig.result = rig.engine.run(until)
-    rig.mac = next((item for item in rig.engine.tracer.retired if item[3] == "mac"), None)
+    rig.mac = next((item for item in rig.engine.tracers[0].retired if item[3] == "mac"), None)
     return rig
 
 
@@ -90,7 +90,7 @@ def test_writing_x0_leaves_it_zero():
 def test_a_trap_changes_nothing_else():
     script = Scripted(Trap(24, 0x1234), issue=3)
     rig = run(script, 20, trap=2)
-    assert rig.engine.tracer.traps == [(AT, 24, 0x1234, BEGINS, BEGINS + 4, False)]
+    assert rig.engine.tracers[0].traps == [(AT, 24, 0x1234, BEGINS, BEGINS + 4, False)]
     csrs = rig.hart.csrs
     assert (csrs.mcause, csrs.mtval, csrs.mepc, rig.x[7], rig.mac) == (24, 0x1234, AT, 0, None)
 
@@ -144,7 +144,7 @@ def test_ready_false_stalls_without_asking_the_handler():
 def test_an_interrupt_that_would_be_taken_breaks_the_wait(outcome):
     script = Scripted(outcome, Value(3))
     rig = run(script, 24, lines=[(20, MTI)], irq=4)
-    assert rig.engine.tracer.traps == [(AT, 7, 0, BEGINS, 24, True)]
+    assert rig.engine.tracers[0].traps == [(AT, 7, 0, BEGINS, 24, True)]
     assert (rig.hart.csrs.mepc, rig.hart.pc, rig.hart.waiting, len(script.asked)) == (AT, HANDLER, None, 1)
 
 
@@ -187,9 +187,9 @@ def test_a_line_that_the_stalling_handler_raises_interrupts_in_the_next_cycle():
     row = CustomInstruction("mac", 0x5C00000B, 0xFE00707F, "rd,rs1,rs2", raise_and_stall)
     rig = Rig(PROGRAM, custom=[row], lines=[(50, 0)])
     rig.hart.csrs.mie, rig.hart.csrs.mstatus = MTI, 0x1888
-    rig.engine.tracer = Trace()
+    rig.engine.tracers = (Trace(),)
     rig.engine.run(10)
-    assert rig.engine.tracer.traps == [(AT, 7, 0, BEGINS, 6, True)]
+    assert rig.engine.tracers[0].traps == [(AT, 7, 0, BEGINS, 6, True)]
 
 
 def test_a_stall_that_nothing_can_end_is_a_deadlock():

@@ -18,7 +18,7 @@ def rig_with_interrupts(program, lines, *, mie=ALL, enabled=True, **options):
     rig = Rig(program, lines=lines, **options)
     rig.hart.csrs.mie = mie
     rig.hart.csrs.mstatus |= 8 if enabled else 0
-    rig.engine.tracer = Trace()
+    rig.engine.tracers = (Trace(),)
     return rig
 
 
@@ -26,8 +26,8 @@ def test_a_line_raised_at_the_start_of_a_cycle_squashes_the_instruction_of_that_
     rig = rig_with_interrupts("addi x1,x1,1\n" * 20, [(7, MTI)], handler=HANDLE)
     rig.engine.run(9)
     assert rig.x[1] == 7
-    assert rig.engine.tracer.traps == [(RAM + 28, 7, 0, 7, 8, True)]
-    assert rig.engine.tracer.retired[-1] == (HANDLER, 8, 9, "addi")
+    assert rig.engine.tracers[0].traps == [(RAM + 28, 7, 0, 7, 8, True)]
+    assert rig.engine.tracers[0].retired[-1] == (HANDLER, 8, 9, "addi")
     csrs = rig.hart.csrs
     assert (csrs.mepc, csrs.mcause, csrs.mtval, csrs.mstatus) == (RAM + 28, 0x8000_0007, 0, 0x1880)
     assert rig.hart.instret == 8
@@ -36,7 +36,7 @@ def test_a_line_raised_at_the_start_of_a_cycle_squashes_the_instruction_of_that_
 def test_the_entry_costs_irq_cycles_and_a_long_instruction_is_not_cut():
     rig = rig_with_interrupts("div x1,x1,x1\n" * 9, [(5, MTI)], timing=CoreTiming(div=33, irq=4))
     rig.engine.run(34)
-    assert rig.engine.tracer.traps == [(RAM + 4, 7, 0, 33, 37, True)]
+    assert rig.engine.tracers[0].traps == [(RAM + 4, 7, 0, 33, 37, True)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_interrupt_goes_before_the_fetch_fault_of_an_indirect_jump_to_nowhere
     """The jump retires in cycle 5: an interrupt of this boundary comes first, one of the next cycle too late."""
     rig = rig_with_interrupts(f"li x5,{NOWHERE}\naddi x1,x1,1\naddi x1,x1,1\njalr x6,0(x5)", [(line, MTI)])
     if not traced:
-        rig.engine.tracer = None
+        rig.engine.tracers = ()
     rig.engine.run(9)
     csrs = rig.hart.csrs
     assert (csrs.mepc, csrs.mcause, csrs.mtval, rig.hart.traps) == (pc, cause, NOWHERE * (cause == 1), 1)
@@ -120,8 +120,8 @@ def test_an_interrupt_goes_before_the_fetch_fault_of_an_indirect_jump_to_nowhere
 def test_wfi_retires_in_the_cycle_after_the_line_and_the_next_instruction_is_squashed():
     rig = rig_with_interrupts("addi x1,x1,1\nwfi\naddi x2,x2,1", [(100, MTI)], handler=HANDLE)
     rig.engine.run(104)
-    assert rig.engine.tracer.retired[:2] == [(RAM, 0, 1, "addi"), (RAM + 4, 1, 101, "wfi")]
-    assert rig.engine.tracer.traps == [(RAM + 8, 7, 0, 101, 102, True)]
+    assert rig.engine.tracers[0].retired[:2] == [(RAM, 0, 1, "addi"), (RAM + 4, 1, 101, "wfi")]
+    assert rig.engine.tracers[0].traps == [(RAM + 8, 7, 0, 101, 102, True)]
     assert (rig.x[2], rig.x[31], rig.hart.csrs.mepc) == (0, 1, RAM + 8)
     assert rig.lines.log == [("advance", 100)]
 
@@ -129,13 +129,13 @@ def test_wfi_retires_in_the_cycle_after_the_line_and_the_next_instruction_is_squ
 def test_wfi_costs_its_class_once_something_is_pending():
     rig = rig_with_interrupts("wfi\naddi x1,x0,1", [(100, MTI)], timing=CoreTiming(wfi=3, irq=5), enabled=False)
     rig.engine.run(104)
-    assert rig.engine.tracer.retired == [(RAM, 0, 103, "wfi"), (RAM + 4, 103, 104, "addi")]
+    assert rig.engine.tracers[0].retired == [(RAM, 0, 103, "wfi"), (RAM + 4, 103, 104, "addi")]
 
 
 def test_wfi_wakes_without_the_global_enable_but_not_without_the_enable_of_the_line():
     rig = rig_with_interrupts("wfi\n" + SPIN, [(50, MTI), (90, MTI | MSI)], mie=MSI, enabled=False)
     rig.engine.run(200)
-    assert rig.engine.tracer.retired[0] == (RAM, 0, 91, "wfi")
+    assert rig.engine.tracers[0].retired[0] == (RAM, 0, 91, "wfi")
     assert rig.hart.traps == 0
 
 
@@ -144,8 +144,8 @@ def test_an_interrupt_that_is_pending_comes_before_a_wfi(line):
     """Only a WFI that waits retires before it."""
     rig = rig_with_interrupts("addi x1,x1,1\nwfi\naddi x2,x2,1", [(line, MTI)])
     rig.engine.run(3)
-    assert rig.engine.tracer.traps == [(RAM + 4 * line, 7, 0, line, line + 1, True)]
-    assert all(name != "wfi" for _, _, _, name in rig.engine.tracer.retired)
+    assert rig.engine.tracers[0].traps == [(RAM + 4 * line, 7, 0, line, line + 1, True)]
+    assert all(name != "wfi" for _, _, _, name in rig.engine.tracers[0].retired)
     assert rig.hart.csrs.mepc == RAM + 4 * line
 
 
@@ -168,7 +168,7 @@ def test_what_makes_an_interrupt_pending_and_enabled_is_followed_by_it(code, tra
     csrs = rig.hart.csrs
     csrs.mie, csrs.mstatus = (0 if ",mie," in code else ALL), (8 if store or ",mie," in code else 0)
     if not traced:
-        rig.engine.tracer = None
+        rig.engine.tracers = ()
     rig.engine.run(100)
     wfi = RAM + len(assemble(rig.isa, code))
     assert (csrs.mcause, csrs.mepc, rig.hart.traps) == (0x8000_0007, wfi, 1)
@@ -202,7 +202,7 @@ def test_a_line_set_by_the_host_ends_a_wait_that_no_event_would_end():
     rig.engine.run(20)
     rig.hart.csrs.mip = MEI
     rig.engine.run(22)
-    assert rig.engine.tracer.retired == [(RAM, 0, 21, "wfi")]
+    assert rig.engine.tracers[0].retired == [(RAM, 0, 21, "wfi")]
     assert rig.hart.csrs.mcause == 0x8000_000B
 
 
@@ -221,7 +221,7 @@ STRAY = "li x5,{:#x}\n addi x1,x0,1\n addi x1,x0,1\n addi x1,x0,1\n addi x1,x0,1
 def test_an_interrupt_comes_before_a_fetch_fault(target, due):
     """Where a jump to nowhere and the line fall on the same cycle, before and after it; untraced, in bursts."""
     rig = rig_with_interrupts(STRAY.format(target), [(due, MTI)], handler=HANDLE)
-    rig.engine.tracer = None
+    rig.engine.tracers = ()
     rig.engine.run(100)
     csrs = rig.hart.csrs
     assert (csrs.mcause, csrs.mepc) == {True: (1, target), False: (0x8000_0007, target if due == 7 else RAM + 4 * due)}[

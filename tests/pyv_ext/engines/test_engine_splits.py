@@ -101,7 +101,7 @@ def test_any_split_gives_the_same(program, lines, timing, slices, tracing):
     until, index, cut_stop = 0, 0, None
     while until < LIMIT and cut_stop is None:
         until = min(until + slices[index % len(slices)], LIMIT)
-        cut.engine.tracer = trace if tracing and index % 2 else None
+        cut.engine.tracers = (trace,) if tracing and index % 2 else ()
         cut_stop = cut.engine.run(until)
         index += 1
 
@@ -128,7 +128,8 @@ def test_single_steps_give_the_same(program, lines, timing):
 def test_a_trace_tiles_the_time_line(program, lines, timing):
     """Each instruction starts where the one before ended or trapped, and each is counted."""
     rig = machine(program, lines, timing)
-    trace = rig.engine.tracer = Trace()
+    trace = Trace()
+    rig.engine.add_tracer(trace)
     rig.engine.run(LIMIT)
     spans = sorted([item[1:3] for item in trace.retired] + [item[3:5] for item in trace.traps])
     assert all(end == start for (_, end), (start, _) in pairwise([(0, 0), *spans]))

@@ -70,11 +70,11 @@ def test_cost(instruction, cycles, traced):
     for register, value in ((10, DATA), (11, RAM), (12, PORT), (13, 0x4100_0000)):
         rig.hart.x[register] = value
     rig.hart.csrs.mepc = RAM
-    rig.engine.tracer = Trace() if traced else None
+    rig.engine.tracers = (Trace(),) if traced else ()
     rig.engine.run(1)
     assert (rig.hart.cycle, rig.hart.instret) == (cycles, 1)
     if traced:
-        assert rig.engine.tracer.retired == [(RAM, 0, cycles, instruction.split()[0])]
+        assert rig.engine.tracers[0].retired == [(RAM, 0, cycles, instruction.split()[0])]
 
 
 def test_reset_cycles_delay_the_first_instruction():
@@ -95,9 +95,9 @@ def test_posted_stores_pipeline_and_a_fence_with_o_waits_for_them():
     for predecessors, end in (("o", 62), ("rw", 3), ("iorw", 62), ("i", 3)):
         rig = Rig(program.format(predecessors), timing=CoreTiming(mmio_one_way=60))
         rig.hart.x[12] = PORT
-        rig.engine.tracer = Trace()
+        rig.engine.tracers = (Trace(),)
         rig.engine.run(100)
-        assert [end for _, _, end, _ in rig.engine.tracer.retired[:4]] == [1, 2, end, end + 1]
+        assert [end for _, _, end, _ in rig.engine.tracers[0].retired[:4]] == [1, 2, end, end + 1]
         assert rig.port.log == [("write", 0, 0, 60), ("write", 4, 0, 61)]
 
 
@@ -111,9 +111,9 @@ def test_a_fence_after_the_stores_have_arrived_costs_its_class():
 def test_the_ninth_posted_store_waits_for_the_first():
     rig = Rig("sw x1,0(x12)\n" * 9, timing=CoreTiming(mmio_one_way=60))
     rig.hart.x[12] = PORT
-    rig.engine.tracer = Trace()
+    rig.engine.tracers = (Trace(),)
     rig.engine.run(100)
-    assert [end for _, _, end, _ in rig.engine.tracer.retired[6:9]] == [7, 8, 62]
+    assert [end for _, _, end, _ in rig.engine.tracers[0].retired[6:9]] == [7, 8, 62]
 
 
 def test_a_store_from_x0_and_narrow_stores_write_only_their_bytes():

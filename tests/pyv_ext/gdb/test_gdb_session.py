@@ -270,7 +270,8 @@ def counting(every: int) -> Rig:
 @pytest.mark.parametrize("every", [17, 20, 33])
 def test_a_step_leaves_the_handlers_of_interrupts_out(every: int) -> None:
     free, rig = counting(every), counting(every)
-    free.engine.tracer = trace = Trace()
+    trace = Trace()
+    free.engine.add_tracer(trace)
     free.engine.run(1000)
     taken = [end for *_, end, interrupt in trace.traps if interrupt]
     returned = [end for *_, end, name in trace.retired if name == "mret"]

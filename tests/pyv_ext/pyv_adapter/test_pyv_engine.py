@@ -126,7 +126,7 @@ def test_a_tracer_sees_instructions_and_traps_with_their_cycles(engine: MakesEng
 
     core = world(engine, "takes_time x1,x5,x7; lw x2,4(x6); traps x1,x5,x0", handler="addi x0,x0,0").engine
     core.hart.x[7] = 3
-    core.tracer = Tracer()
+    core.add_tracer(Tracer())
     core.run(8)
     assert seen == [(0, 1, 5, "takes_time"), (4, 5, 7, "lw"), (8, 7, 8, 24, DATA, False)]
 

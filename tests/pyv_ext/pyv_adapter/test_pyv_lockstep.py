@@ -59,7 +59,7 @@ def test_the_programs_do_all_that_they_are_for() -> None:
 
     for seed in range(100):
         world = side("reference", Engine, random_image(seed, CYCLES))
-        world.engine.tracer = Tracer()
+        world.engine.add_tracer(Tracer())
         world.engine.run(CYCLES)
         done.update(entry[0] for entry in world.journal)
         done.update("dma" for entry in world.journal if isinstance(entry[1], Event) and entry[1].address)

@@ -6,7 +6,6 @@ from hart_rig import Rig
 from pyv_ext.protocols import CustomInstruction, Value
 from pyv_ext.tracing.commits import CommitLog
 from pyv_ext.tracing.instructions import TRAP, InstructionLog
-from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 
 MAC = CustomInstruction("mac", 0x0000_000B, 0x0000_707F, "rd,rs1,rs2", lambda operands: Value(operands.rs1 + 1, 7))
 
@@ -26,7 +25,7 @@ class Window:
 
 def commits(rig: Rig, steps: int) -> list[str]:
     lines: list[str] = []
-    rig.engine.tracer = CommitLog(rig.hart, rig.bus, lines.append)
+    rig.engine.add_tracer(CommitLog(rig.hart, rig.bus, lines.append))
     rig.steps(steps)
     return lines
 
@@ -69,25 +68,25 @@ def test_custom_instructions_and_csrs_of_devices() -> None:
 def test_tracers_come_and_go() -> None:
     rig = Rig("addi x1,x1,1\naddi x1,x1,1\naddi x1,x1,1\necall")
     first, second = InstructionLog(rig.hart.isa), InstructionLog(rig.hart.isa)
-    add_tracer(rig.engine, first)
-    assert rig.engine.tracer is first
+    rig.engine.add_tracer(first)
+    assert rig.engine.tracers == (first,)
     rig.steps(1)
-    add_tracer(rig.engine, second)
-    add_tracer(rig.engine, second)
+    rig.engine.add_tracer(second)
+    rig.engine.add_tracer(second)
     rig.steps(1)
-    remove_tracer(rig.engine, first)
-    remove_tracer(rig.engine, first)
+    rig.engine.remove_tracer(first)
+    rig.engine.remove_tracer(first)
     rig.steps(2)
     assert [step.trap for step in first] == [0, 0]
     assert [step.trap for step in second] == [0, 0, TRAP]
-    remove_tracer(rig.engine, second)
-    assert rig.engine.tracer is None
+    rig.engine.remove_tracer(second)
+    assert not rig.engine.tracers
 
 
 def test_tracers_are_called_in_the_order_in_which_they_came() -> None:
     rig = Rig("addi x1,x1,1\necall")
     calls: list[str] = []
     for name in ("a", "b", "c"):
-        add_tracer(rig.engine, CommitLog(rig.hart, rig.bus, lambda line, name=name: calls.append(name)))
+        rig.engine.add_tracer(CommitLog(rig.hart, rig.bus, lambda line, name=name: calls.append(name)))
     rig.steps(2)
     assert calls == ["a", "b", "c"]
