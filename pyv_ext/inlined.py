@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyv_ext.source_lines import MAX_SECTION, SourceLines, dwarf_of, read_or_default
+from pyv_ext.source_lines import SourceLines, read_or_default, units_of
 
 if TYPE_CHECKING:
     from elftools.dwarf.compileunit import CompileUnit
@@ -70,13 +70,8 @@ class InlinedFunctions:
         return rows
 
     def _ranges(self) -> Iterator[_InlinedRange]:
-        large = any(len(section) > MAX_SECTION for section in self._sections.values())
-        if large or not {".debug_info", ".debug_abbrev"} <= self._sections.keys():
-            return
-        dwarf = dwarf_of(self._sections)
-        units: list[CompileUnit] = read_or_default(lambda: [*dwarf.iter_CUs()], [])
         budget = MAX_INFO
-        for unit in units:
+        for unit in units_of(self._sections):
             budget -= unit.size
             if budget < 0:
                 return

@@ -6,6 +6,7 @@ The tables are parsed at the first query.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property, partial
+from inspect import signature
 from io import SEEK_CUR, SEEK_END, BytesIO
 from operator import itemgetter
 from posixpath import join
@@ -17,14 +18,9 @@ if TYPE_CHECKING:
     from elftools.dwarf.lineprogram import LineProgram, LineState
     from elftools.dwarf.structs import DWARFStructs
 
-_REQUIRED_SECTIONS = {".debug_info", ".debug_abbrev", ".debug_line"}
+_UNITS, _LINES = (".debug_info", ".debug_abbrev"), ".debug_line"
 _RANGES = (".debug_ranges", ".debug_rnglists")
-SECTIONS = (*sorted(_REQUIRED_SECTIONS), ".debug_line_str", ".debug_str", ".debug_str_offsets", *_RANGES)
-_UNUSED = (
-    "debug_frame_sec", "eh_frame_sec", "debug_loc_sec", "debug_aranges_sec", "debug_pubtypes_sec",
-    "debug_pubnames_sec", "debug_addr_sec", "debug_loclists_sec", "debug_sup_sec",
-    "gnu_debugaltlink_sec", "debug_types_sec",
-)  # fmt: skip
+SECTIONS = (*_UNITS, _LINES, ".debug_line_str", ".debug_str", ".debug_str_offsets", *_RANGES)
 MAX_SECTION = 1 << 24
 MAX_UNIT = 1 << 18
 MAX_UNITS = 1 << 20
@@ -69,23 +65,15 @@ class SourceLines:
     @cached_property
     def _rows(self) -> list[_LineRange]:
         """Ranges by address."""
-        large = any(len(section) > MAX_SECTION for section in self.sections.values())
-        if large or not self.sections.keys() >= _REQUIRED_SECTIONS:
-            return []
-        units: list[CompileUnit] = read_or_default(lambda: [*self._dwarf.iter_CUs()], [])
         rows: list[_LineRange] = []
-        for unit in units:
+        for unit in units_of(self.sections, _LINES):
             rows += read_or_default(partial(self._read, unit), ())
         return sorted(rows)
 
-    @cached_property
-    def _dwarf(self) -> "DWARFInfo":
-        return dwarf_of(self.sections)
-
     def _read(self, unit: "CompileUnit") -> Iterable[_LineRange]:
-        top = unit.get_top_DIE().attributes
-        _check_header(self._dwarf.debug_line_sec.stream, top["DW_AT_stmt_list"].value, unit.structs)
-        program = self._dwarf.line_program_for_CU(unit)
+        top, dwarf = unit.get_top_DIE().attributes, unit.dwarfinfo
+        _check_header(dwarf.debug_line_sec.stream, top["DW_AT_stmt_list"].value, unit.structs)
+        program = dwarf.line_program_for_CU(unit)
         size = program.program_end_offset - program.program_start_offset
         if size > min(MAX_UNIT, self._remaining):
             return []
@@ -94,16 +82,23 @@ class SourceLines:
         return list(_rows(program, _files(program, folder)))
 
 
-def dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
-    """Open the sections, those of `SECTIONS` that exist, with pyelftools."""
+def units_of(sections: Mapping[str, bytes], *required: str) -> "list[CompileUnit]":
+    """Open the sections, those of `SECTIONS` that exist, with pyelftools; return their units. None if a section is too
+    large, damaged, or required and missing."""
+    if any(len(data) > MAX_SECTION for data in sections.values()) or not {*_UNITS, *required} <= sections.keys():
+        return []
+    return read_or_default(lambda: [*_dwarf_of(sections).iter_CUs()], [])
+
+
+def _dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
 
-    lines = {}
-    for name in SECTIONS:
-        data = sections.get(name)
-        lines[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
-    config = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
-    return DWARFInfo(config, **lines, **dict.fromkeys(_UNUSED))
+    parts = dict.fromkeys(signature(DWARFInfo).parameters)
+    parts["config"] = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
+    for name, data in sections.items():
+        if data:
+            parts[f"{name[1:]}_sec"] = DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
+    return DWARFInfo(**parts)
 
 
 def read_or_default(read: Callable[[], T], otherwise: T) -> T:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyv_ext.source_lines import MAX_SECTION, dwarf_of, read_or_default
+from pyv_ext.source_lines import read_or_default, units_of
 
 if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 _TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _MAX_NAMES = 32
 """Maximum names of a type in a chain of typedefs; more is damage, possibly a cycle."""
-_SECTIONS = {".debug_info", ".debug_abbrev"}
 
 
 class Types:
@@ -20,8 +19,7 @@ class Types:
 
     def __init__(self, sections: Mapping[str, bytes]) -> None:
         """`sections`: content by name, as `pyv_ext.source_lines.SECTIONS` lists them."""
-        large = any(len(section) > MAX_SECTION for section in sections.values())
-        self._sections = {} if large or not sections.keys() >= _SECTIONS else sections
+        self._sections = sections
 
     def size(self, name: str) -> int | None:
         """Return the bytes of the structure or typedef `name`, or None."""
@@ -55,9 +53,7 @@ class Types:
         return read_or_default(lambda: dict(reversed(list(self._iterate_named()))), {})
 
     def _iterate_named(self) -> Iterator[tuple[str, "DIE"]]:
-        if not self._sections:
-            return
-        for unit in dwarf_of(self._sections).iter_CUs():
+        for unit in units_of(self._sections):
             for die in unit.get_top_DIE().iter_children():
                 structure = die.tag == "DW_TAG_structure_type" and "DW_AT_byte_size" in die.attributes
                 typedef = die.tag == "DW_TAG_typedef" and "DW_AT_type" in die.attributes
