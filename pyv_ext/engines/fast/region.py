@@ -16,16 +16,12 @@ from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
 from pyv_ext.engines.lowering import ExpressionLowering, declarations
-from pyv_ext.isa import Instruction, InstructionDef, Isa, OpClass
+from pyv_ext.isa import Instruction, Isa, OpClass
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine import csr, hart
 from pyv_ext.machine.accesses import O_BEFORE, fence
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir, Target
-
-_SHIFT_LEFT, _SHIFT_RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
-_COMBINATIONS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
-"""Expressions that combine two shifts to a rotation."""
 
 
 class _Registers:
@@ -155,8 +151,6 @@ class _Region:
         )
         self._offsets: dict[int, str] = {}
         """Offsets in RAM of the checked groups."""
-        self._shifts: dict[str, tuple[str, str, int]] = {}
-        """Values that are registers shifted by a constant: expression, register, bits."""
         before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
         budget = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {budget}, {BIAS + before_last}")
@@ -256,17 +250,11 @@ class _Region:
         if row.extra:
             self._timed(pc, instruction, count, operands)
         elif row.op_class is OpClass.OP:
-            x[instruction.rd] = self._rotation(instruction) or self._compute(row, operands)
+            x[instruction.rd] = self._lower.value(row.expr, operands)
         elif row.op_class is OpClass.LOAD or row.op_class is OpClass.STORE:
             self._memory(pc, instruction, count, operands, point)
         else:
             self._control(pc, instruction, count, operands)
-
-    def _compute(self, row: InstructionDef, operands: dict[str, str]) -> str:
-        value = self._lower.value(row.expr, operands)
-        if row.expr in (_SHIFT_LEFT, _SHIFT_RIGHT) and not row.format.rs2:
-            self._shifts[value] = row.expr, operands["a"], int(operands["b"])
-        return value
 
     def _timed(self, pc: int, instruction: Instruction, count: int, operands: dict[str, str]) -> None:
         """Emit an instruction whose cycles depend on its operands; it ends the block."""
@@ -277,20 +265,6 @@ class _Region:
         after = self._after(count + 1, self._cycles + self._cost(instruction))
         self._write_back(next_pc)
         ir.goto(*self._target(next_pc, ir.value(f"sub i64 {after}, {extra}")))
-
-    def _rotation(self, instruction: Instruction) -> str | None:
-        """Emit a rotation for an instruction that joins two shifts; None for any other."""
-        row, x = instruction.row, self._x
-        if row.expr not in _COMBINATIONS or not row.format.rs2:
-            return None
-        (shift_a, a, bits), (shift_b, b, right_bits) = (
-            self._shifts.get(x[register], ("", "", 0)) for register in (instruction.rs1, instruction.rs2)
-        )
-        if {shift_a, shift_b} != {_SHIFT_LEFT, _SHIFT_RIGHT} or a != b or bits + right_bits != self._isa.xlen:
-            return None
-        right = bits if shift_a == _SHIFT_RIGHT else right_bits
-        word = self._word
-        return self._ir.value(f"call {word} @llvm.fshr.{word}({word} {a}, {word} {a}, {word} {right})")
 
     def _memory(
         self, pc: int, instruction: Instruction, count: int, operands: dict[str, str], point: ProgramPoint
