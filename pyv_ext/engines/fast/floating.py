@@ -152,6 +152,23 @@ class NumberType(NamedTuple):
     """Integer type of its size."""
 
 
+def _bits(ir: Ir, fp: NumberType, number: str) -> str:
+    return ir.value(f"bitcast {fp.name} {number} to {fp.bits}")
+
+
+def _number(ir: Ir, fp: NumberType, bits: str) -> str:
+    return ir.value(f"bitcast {fp.bits} {bits} to {fp.name}")
+
+
+def _extreme(ir: Ir, base: str, fp: NumberType, bits: Sequence[str], numbers: Sequence[str]) -> str:
+    """Emit the bits of the minimum or maximum of two numbers; zeros of either sign are equal to a comparison."""
+    below, equal = (ir.value(f"fcmp {name} {fp.name} {', '.join(numbers)}") for name in ("olt", "oeq"))
+    low, high = bits if base == "fmin" else reversed(bits)
+    selected = ir.value(f"select i1 {below}, {fp.bits} {low}, {fp.bits} {high}")
+    zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {fp.bits} {', '.join(bits)}")
+    return ir.value(f"select i1 {equal}, {fp.bits} {zeros}, {fp.bits} {selected}")
+
+
 S, D = NumberType(SINGLE, "float", "f32", "i32"), NumberType(DOUBLE, "double", "f64", "i64")
 TYPES = {"s": S, "d": D}
 
@@ -203,20 +220,17 @@ class Floating:
                 upper = ir.value(f"icmp uge i64 {register}, {_BOX}")
                 ir.unless(upper, self._leave)
                 bits = ir.value(f"trunc i64 {register} to i32")
-            number = self._numbers[register, fp] = ir.value(f"bitcast {fp.bits} {bits} to {fp.name}")
+            number = self._numbers[register, fp] = _number(ir, fp, bits)
         return number
 
     def _write(self, number: str, fp: NumberType) -> str:
-        bits = self._bits(fp, number)
+        bits = _bits(self._ir, fp, number)
         register = box(self._ir, bits) if fp is S else bits
         self._numbers[register, fp] = number
         return register
 
-    def _bits(self, fp: NumberType, number: str) -> str:
-        return self._ir.value(f"bitcast {fp.name} {number} to {fp.bits}")
-
     def _from_bits(self, fp: NumberType, bits: str) -> str:
-        return self._write(self._ir.value(f"bitcast {fp.bits} {bits} to {fp.name}"), fp)
+        return self._write(_number(self._ir, fp, bits), fp)
 
     # -- guards of an operation --------------------------------------------------------------------------------
 
@@ -229,7 +243,7 @@ class Floating:
     def _has_exponent(self, fp: NumberType, number: str, minimum: int = 0) -> str:
         """Emit whether a number is finite and its exponent field at least `minimum`."""
         ir, shift = self._ir, fp.form.fraction + 1
-        magnitude = ir.value(f"shl {fp.bits} {self._bits(fp, number)}, 1")
+        magnitude = ir.value(f"shl {fp.bits} {_bits(ir, fp, number)}, 1")
         if minimum:
             magnitude = ir.value(f"sub {fp.bits} {magnitude}, {minimum << shift}")
         return ir.value(f"icmp ult {fp.bits} {magnitude}, {-(minimum + 1) << shift}")
@@ -363,15 +377,10 @@ class Floating:
     def _selection(self, base: str, fp: NumberType, a: str, b: str) -> str:
         """Emit minimum, maximum or sign injection, which select bits of their operands."""
         ir, bits, sign = self._ir, fp.bits, -fp.form.sign
-        a_bits, b_bits = self._bits(fp, a), self._bits(fp, b)
+        a_bits, b_bits = _bits(ir, fp, a), _bits(ir, fp, b)
         if base in ("fmin", "fmax"):
             ir.unless(self._compare("ord", fp, a, b), self._leave)
-            low, high = (a_bits, b_bits) if base == "fmin" else (b_bits, a_bits)
-            below = self._compare("olt", fp, a, b)
-            selected = ir.value(f"select i1 {below}, {bits} {low}, {bits} {high}")
-            zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {bits} {a_bits}, {b_bits}")  # equal but for the sign
-            equal = self._compare("oeq", fp, a, b)
-            return self._from_bits(fp, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {selected}"))
+            return self._from_bits(fp, _extreme(ir, base, fp, (a_bits, b_bits), (a, b)))
         if base == "fsgnjn":
             b_bits = ir.value(f"xor {bits} {b_bits}, {sign}")
         signed = ir.value(f"and {bits} {b_bits}, {sign}")
@@ -381,7 +390,7 @@ class Floating:
     def _class(self, fp: NumberType, number: str) -> str:
         """Emit `softfloat.classify`."""
         ir, form = self._ir, fp.form
-        bits = self._bits(fp, number)
+        bits = _bits(ir, fp, number)
         magnitude = ir.value(f"and {fp.bits} {bits}, {form.sign - 1}")
         rank = "0"
         for bound in (form.infinity, 1 << form.fraction, 1):
@@ -497,9 +506,6 @@ class _Function:
         box = ir.value(f"icmp uge i64 {register}, {BOX - (1 << 64)}")
         return ir.value(f"select i1 {box}, i32 {ir.value(f'trunc i64 {register} to i32')}, i32 {S.form.nan}")
 
-    def _number(self, bits: str, fp: NumberType) -> str:
-        return self._ir.value(f"bitcast {fp.bits} {bits} to {fp.name}")
-
     def _magnitude(self, bits: str, fp: NumberType) -> str:
         return self._ir.value(f"and {fp.bits} {bits}, {fp.form.sign - 1}")
 
@@ -562,8 +568,7 @@ class _Function:
         inexact."""
         ir = self._ir
         flags = ir.value(f"and i32 {ir.value(f'lshr i32 {status}, 5')}, 1")
-        for shift, bit in (("lshr", 2), ("lshr", 4), ("shl", 8), ("shl", 16)):
-            count = {2: 3, 4: 1, 8: 1, 16: 4}[bit]
+        for shift, count, bit in (("lshr", 3, 2), ("lshr", 1, 4), ("shl", 1, 8), ("shl", 4, 16)):
             shifted_flag = ir.value(f"and i32 {ir.value(f'{shift} i32 {status}, {count}')}, {bit}")
             flags = ir.value(f"or i32 {flags}, {shifted_flag}")
         return flags
@@ -578,7 +583,7 @@ class _Function:
             bits[0] = ir.value(f"xor {fp.bits} {bits[0]}, {sign}")
         if base in ("fmsub", "fnmadd"):
             bits[2] = ir.value(f"xor {fp.bits} {bits[2]}, {sign}")
-        operands = [(fp.name, self._number(word, fp)) for word in bits]
+        operands = [(fp.name, _number(ir, fp, word)) for word in bits]
         suffix = "ss" if fp is S else "sd"
         number, flags = self._execute(fp.name, _ASSEMBLY[base].format(suffix), operands)
         if fused:  # infinity times zero is invalid with any addend
@@ -588,27 +593,21 @@ class _Function:
                 infinite = ir.value(f"icmp eq {fp.bits} {left}, {fp.form.infinity}")
                 products.append(ir.value(f"and i1 {infinite}, {ir.value(f'icmp eq {fp.bits} {right}, 0')}"))
             flags = ir.value(f"or i32 {flags}, {self._invalid(self._or(*products))}")
-        return self._register(ir.value(f"bitcast {fp.name} {number} to {fp.bits}"), fp), flags
+        return self._register(_bits(ir, fp, number), fp), flags
 
     def _comparison(self) -> tuple[str, str]:
         ir, fp = self._ir, TYPES[self._types[0]]
         a, b = (self._operand(register, fp) for register in ("%a", "%b"))
         is_invalid = self._is_signaling if self._base == "feq" else self._is_nan
         invalid = self._or(is_invalid(a, fp), is_invalid(b, fp))
-        left, right = self._number(a, fp), self._number(b, fp)
+        left, right = _number(ir, fp, a), _number(ir, fp, b)
         condition = ir.value(f"fcmp {COMPARISONS[self._base]} {fp.name} {left}, {right}")
         return ir.value(f"zext i1 {condition} to i64"), self._invalid(invalid)
 
     def _selection(self) -> tuple[str, str]:
         ir, fp = self._ir, TYPES[self._types[0]]
         a, b = (self._operand(register, fp) for register in ("%a", "%b"))
-        left, right = self._number(a, fp), self._number(b, fp)
-        low, high = (a, b) if self._base == "fmin" else (b, a)
-        below = ir.value(f"fcmp olt {fp.name} {left}, {right}")
-        selected = ir.value(f"select i1 {below}, {fp.bits} {low}, {fp.bits} {high}")
-        zeros = ir.value(f"{'or' if self._base == 'fmin' else 'and'} {fp.bits} {a}, {b}")
-        equal = ir.value(f"fcmp oeq {fp.name} {left}, {right}")
-        selected = ir.value(f"select i1 {equal}, {fp.bits} {zeros}, {fp.bits} {selected}")
+        selected = _extreme(ir, self._base, fp, (a, b), (_number(ir, fp, a), _number(ir, fp, b)))
         selected = ir.value(f"select i1 {self._is_nan(b, fp)}, {fp.bits} {a}, {fp.bits} {selected}")
         selected = ir.value(f"select i1 {self._is_nan(a, fp)}, {fp.bits} {b}, {fp.bits} {selected}")
         invalid = self._or(self._is_signaling(a, fp), self._is_signaling(b, fp))
@@ -626,10 +625,10 @@ class _Function:
             number, flags = self._execute(fp.name, f"cvtsi2{suffix}q $1, $0", [("i64", wide)])
         else:
             source_type = TYPES[source]
-            number_in = self._number(self._operand("%a", source_type), source_type)
+            number_in = _number(ir, source_type, self._operand("%a", source_type))
             assembly = f"cvt{'sd' if fp is S else 'ss'}2{suffix} $1, $0"
             number, flags = self._execute(fp.name, assembly, [(source_type.name, number_in)])
-        return self._register(ir.value(f"bitcast {fp.name} {number} to {fp.bits}"), fp), flags
+        return self._register(_bits(ir, fp, number), fp), flags
 
     def _integer(self, fp: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
         """Emit a rounding to an integer within `bounds`; NaN becomes the upper bound. The host's result beyond 64 bits
@@ -637,7 +636,7 @@ class _Function:
         ir, (low, high) = self._ir, bounds
         bits = self._operand("%a", fp)
         assembly = f"cvt{'ss' if fp is S else 'sd'}2siq $1, $0"
-        result, flags = self._execute("i64", assembly, [(fp.name, self._number(bits, fp))])
+        result, flags = self._execute("i64", assembly, [(fp.name, _number(ir, fp, bits))])
         positive = self._or(ir.value(f"icmp sge {fp.bits} {bits}, 0"), self._is_nan(bits, fp))
         is_beyond = ir.value(f"icmp eq i64 {result}, {-1 << 63}")
         upper = ir.value(f"and i1 {positive}, {is_beyond}")
