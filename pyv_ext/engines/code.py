@@ -9,12 +9,9 @@ from pyv_ext.engines.core import Core, Stop
 from pyv_ext.engines.steps import step_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, OpClass
+from pyv_ext.isa import Instruction
 from pyv_ext.machine.state import LINE
 from pyv_ext.machine.traps import Cause
-
-PLAIN = (OpClass.OP, OpClass.LOAD, OpClass.BRANCH, OpClass.JUMP)
-"""Kinds that change only registers when their closures execute them."""
 
 Hook = Callable[[Hart], Stop | None]
 
@@ -109,11 +106,6 @@ class DecodeCache:
         """Whether native code executes self-modifying lines."""
         self.steps: dict[int, Step] = {}
         """Closures of decoded instructions, which a burst calls in a loop; that of a hooked address leaves the loop."""
-        self.register_only: dict[int, Step] = {}
-        """Closures of instructions that change only registers."""
-        self.slow: dict[int, DecodedInstruction] = {}
-        """Decoded instructions that may execute on the slow path within a burst: none with hooks, and no store that
-        may overwrite an instruction fetched ahead."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []
         """`f(pcs)`: invalidates everything else derived from the instructions at these addresses."""
@@ -136,7 +128,7 @@ class DecodeCache:
             return decoded
         self.cover(pc, 4 if decoded.instruction is None else decoded.instruction.length)
         self.decoded[pc] = decoded
-        self._publish(pc, decoded)
+        self.steps[pc] = leave if pc in self.hooks else decoded.step
         return decoded
 
     def word(self, pc: int) -> int | None:
@@ -217,23 +209,6 @@ class DecodeCache:
         memory = ram.u8[base - ram.base : base - ram.base + LINE]
         return _Line(memory, bytes(memory), {})
 
-    def _publish(self, pc: int, decoded: DecodedInstruction) -> None:
-        """Make the instruction available to bursts."""
-        if pc in self.hooks:
-            self.steps[pc] = leave
-            return
-        self.steps[pc] = decoded.step
-        op_class = None if decoded.instruction is None else decoded.instruction.row.op_class
-        if op_class in PLAIN:
-            self.register_only[pc] = decoded.step
-        if op_class is not OpClass.STORE or not self._core.fetches_ahead:
-            self.slow[pc] = decoded
-
-    def _withdraw(self, pc: int) -> None:
-        """Remove the instruction from those available to bursts, except from `steps`."""
-        self.register_only.pop(pc, None)
-        self.slow.pop(pc, None)
-
     def executable(self, pc: int, word: int) -> DecodedInstruction:
         """Return the instruction in the low bits of `word`, as it would be at `pc`."""
         word &= 0xFFFFFFFF if word & 3 == 3 else 0xFFFF
@@ -258,9 +233,8 @@ class DecodeCache:
         """Execute an instruction for the first time: create its closure, which is not needed while native code executes
         the instruction."""
         first, decoded.step = decoded.step, self._closures.make(instruction, pc)
-        for steps in (self.steps, self.register_only):
-            if steps.get(pc) is first:
-                steps[pc] = decoded.step
+        if self.steps.get(pc) is first:
+            self.steps[pc] = decoded.step
         return decoded.step()
 
     # -- changes -----------------------------------------------------------------------------------------------
@@ -297,7 +271,6 @@ class DecodeCache:
                     self._lines[line].sizes.pop(pc, None)
             self.decoded.pop(pc, None)
             self.steps.pop(pc, None)
-            self._withdraw(pc)
         self._bus.unmark_code(base)
         self._notify_dropped(pcs)
 
@@ -353,7 +326,6 @@ class DecodeCache:
         hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
             self.steps[pc] = leave
-            self._withdraw(pc)
         self._notify_dropped([pc])
 
     def has_only_mark(self, pc: int) -> bool:
@@ -369,7 +341,7 @@ class DecodeCache:
         if not hooks:
             del self.hooks[pc]
             if pc in self.decoded:
-                self._publish(pc, self.decoded[pc])
+                self.steps[pc] = self.decoded[pc].step
             self._notify_dropped([pc])
 
 

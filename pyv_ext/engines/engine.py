@@ -5,12 +5,12 @@ programs: this class is the engine `reference`. An engine may execute bursts in 
 does not support are executed here, one at a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.closures import After, Step
+from pyv_ext.engines.closures import After
 from pyv_ext.engines.code import DecodeCache, DecodedInstruction, Hook
 from pyv_ext.engines.core import AccessStopped, Stop, StopReason, Tracer
 from pyv_ext.engines.protection import fault_of, load_port
@@ -167,24 +167,26 @@ class Engine:
         """
         hart, clock, code = self.hart, self.bus.clock, self.code
         while not self.tracers:
+            if self._machine.kinds >> LogKind.STORES & 1:
+                return self._traced_burst(until)
             limit = min(until, clock.next)
-            steps = code.register_only if self._machine.kinds >> LogKind.STORES & 1 else code.steps
-            self._run_closures(limit, steps)
+            self._run_closures(limit)
             while hart.cycle < limit and hart.pc not in code.steps:
                 code.at(hart.pc)
                 if hart.pc not in code.steps:
                     break
-                self._run_closures(limit, steps)
+                self._run_closures(limit)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
-                return
+                return None
+        return None
 
     def _guarded_burst(self, until: int) -> None:
         """Execute at least one instruction while PMP restricts the hart; an override must have the same effect."""
         self._execute_instruction()
 
-    def _run_closures(self, limit: int, steps: Mapping[int, Step]) -> None:
-        """Execute `steps` by pc until cycle `limit`, an address without a step, or an instruction of the slow path."""
-        hart = self.hart
+    def _run_closures(self, limit: int) -> None:
+        """Execute closures by pc until cycle `limit`, an address without one, or an instruction of the slow path."""
+        hart, steps = self.hart, self.code.steps
         pc, cycle, instret = hart.pc, hart.cycle, hart.instret
         try:
             while cycle < limit:
@@ -204,20 +206,19 @@ class Engine:
 
         `tried`: its closure was called and takes the slow path; `hooked`: its hooks have been called.
         """
-        hart, x = self.hart, self.hart.x
-        if x[GUARDED]:
-            return self._execute_guarded()
-        pc, start = x[PC], x[CYCLE]
-        decoded = self.code.slow.get(pc)
-        if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
-            decoded, tried = self.code.at(pc), False
-            if not hooked and not self._call_hooks(pc):
-                return False
-        if decoded is None:
+        hart, x, code = self.hart, self.hart.x, self.code
+        guarded = x[GUARDED]
+        if guarded or self.fetches_ahead:
             self._execute_instruction()
             if hart.waiting is not None or self._stale_fetch is not None:
                 return False
         else:
+            pc, start = x[PC], x[CYCLE]
+            if pc in code.hooks:
+                tried = False
+                if not hooked and not self._call_hooks(pc):
+                    return False
+            decoded = code.decoded.get(pc) or code.at(pc)
             try:
                 after = decoded.slow() if tried else decoded.step() or decoded.slow()
             except AccessStopped as stopped:
@@ -231,23 +232,15 @@ class Engine:
                     self._report_retirement(pc, start, end, decoded.instruction)
             elif hart.waiting is not None:
                 return False
-        if self.stopping is not None or x[GUARDED]:
-            return False
-        return not x[MIP] & x[MIE] or hart.interrupt() is None
-
-    def _execute_guarded(self) -> bool:
-        """Execute the next instruction of a burst while PMP restricts the hart; return as `_execute_slow`."""
-        hart, x = self.hart, self.hart.x
-        self._execute_instruction()
-        if hart.waiting is not None or self._stale_fetch is not None or self.stopping is not None or not x[GUARDED]:
+        if self.stopping is not None or x[GUARDED] != guarded:
             return False
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _traced_burst(self, until: int) -> None:
-        """Execute a burst for tracers."""
+        """Execute a burst of which each instruction is reported to tracers and the log."""
         hart, clock, code = self.hart, self.bus.clock, self.code
         limit = min(until, clock.next)
-        while hart.cycle < limit and self.tracers:
+        while hart.cycle < limit:
             pc, start = hart.pc, hart.cycle
             step = code.steps.get(pc)
             after = None if step is None else step()

@@ -4,10 +4,13 @@ An iteration that returns to its first pc with the same registers, and that has 
 memory and stable registers, repeats until the next event. Such iterations are counted, not executed.
 """
 
-from pyv_ext.engines.code import PLAIN, DecodeCache
+from pyv_ext.engines.code import DecodeCache
 from pyv_ext.engines.core import Core
 from pyv_ext.isa import OpClass
 from pyv_ext.machine.slots import INSTRET, PC
+
+PLAIN = (OpClass.OP, OpClass.LOAD, OpClass.BRANCH, OpClass.JUMP)
+"""Kinds that change only registers when their closures execute them."""
 
 MAX_INSTRUCTIONS = 32
 """Maximum instructions of a recognized loop."""
@@ -79,7 +82,8 @@ class PollingDetection:
         if (
             decoded.instruction is None
             or decoded.instruction.row.op_class not in PLAIN
-            or self._code.slow.get(hart.pc) is not decoded
+            or hart.pc in self._code.hooks
+            or self._code.decoded.get(hart.pc) is not decoded
         ):
             return False
         clock = core.bus.clock
