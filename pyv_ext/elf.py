@@ -1,6 +1,6 @@
 """RISC-V executables, of 32 or 64 bits: segments to load, entry, symbols and sections.
 
-`elf_tables` reads the records of the file.
+`pyv_native.elf_tables` reads the records of the file.
 """
 
 import struct
@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
-from pyv_ext.elf_tables import (
+from pyv_ext.errors import PyvExtError
+from pyv_ext.source_lines import SECTIONS, SourceLine, SourceLines
+from pyv_native.elf_tables import (
     ALLOCATED,
     EXECUTABLE,
     FLAG_COMPRESSED,
@@ -31,8 +33,6 @@ from pyv_ext.elf_tables import (
     SymbolEntry,
     Tables,
 )
-from pyv_ext.errors import PyvExtError
-from pyv_ext.source_lines import SECTIONS, SourceLine, SourceLines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -67,12 +67,12 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
 LAYERS: dict[str, str] = {
-    "pyv_native": """errors digest files spool state intrinsics records arena ir code_cache host loader llvm compiler
-                     emitter expressions lowering module __main__""",
+    "pyv_native": """errors digest files spool state intrinsics records arena ir code_cache host elf_tables loader llvm
+                     compiler emitter expressions lowering module __main__""",
     "npu_device": """abi dram_devices config trace memory kv_quant cost operations operations.kernels operations.macro
                      decode dram reservation units front_end event_loop external issue host device
                      levels""",
-    "pyv_ext": """errors protocols timing isa machine hart bus source_lines inlined elf_tables elf devices engines
+    "pyv_ext": """errors protocols timing isa machine hart bus source_lines inlined elf devices engines
                   engines.persistent engines.fast pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu assembler ir onnx_reference onnx_nodes onnx_domains onnx_model onnx_operators
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir

@@ -28,8 +28,8 @@ from npu_device.config import NpuConfig
 from npu_device.levels.command_list import load as load_list
 from npu_device.levels.command_list import run as run_list
 from pyv_ext.elf import parse_elf
-from pyv_ext.elf_tables import SYMBOL_TABLE, Tables
 from pyv_ext.engines.core import StopReason
+from pyv_native.elf_tables import SYMBOL_TABLE, Tables
 from pyv_npu import boot
 from pyv_npu.config import Config
 from pyv_npu.config import load as load_config

@@ -148,7 +148,7 @@ DEFECTS = (
         "if len(collections) > MOST_DEPTH:", "if False:", "tests/pyv_npu/config/test_yaml_bounds.py",
     ),
     Defect(
-        "tables of an ELF that lie over each other are read each", "pyv_ext/elf_tables.py",
+        "tables of an ELF that lie over each other are read each", "pyv_native/elf_tables.py",
         "total += section.sh_size", "total = section.sh_size",
         "tests/pyv_ext/test_elf.py::test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow",
     ),

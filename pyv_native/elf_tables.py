@@ -2,8 +2,8 @@
 
 Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and their sizes
 bound the time and memory of a damaged file by its size. ValueError for tables that are damaged or outside the file.
-pyelftools reads debug information (`source_lines`); its readers of these tables would take a tenth of the start of a
-run.
+pyelftools reads debug information (`pyv_ext.source_lines`); its readers of these tables would take a tenth of the start
+of a run.
 """
 
 import struct
@@ -169,20 +169,24 @@ class Tables:
     def content(self, section: SectionHeader) -> bytes:
         return b"" if section.sh_type == NO_BITS else self._slice(section.sh_offset, section.sh_size)
 
+    def symbol_rows(self, table: SectionHeader) -> Iterator[tuple[int, ...]]:
+        """Yield the offset of its name, value, size, info and section of each symbol in a table."""
+        rows, form = self.content(table), self._form.symbol
+        for row in form.iter_unpack(rows[: len(rows) - len(rows) % form.size]):
+            yield tuple(row[field] for field in self._form.symbol_fields)
+
     def symbols(self) -> Iterator[SymbolEntry]:
         """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
-        remaining, form, fields = MAX_NAMES, self._form.symbol, self._form.symbol_fields
+        remaining = MAX_NAMES
         for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
             if table.sh_link >= len(self.sections):
                 raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(self.sections)}")
-            names, rows = (self.content(section) for section in (self.sections[table.sh_link], table))
-            row_bytes = len(rows) - len(rows) % form.size
-            for row in form.iter_unpack(rows[:row_bytes]):
-                name_offset, value, size, info, section = (row[field] for field in fields)
+            names = self.content(self.sections[table.sh_link])
+            for name_offset, value, size, info, section in self.symbol_rows(table):
                 symbol_type = info & 15
                 if symbol_type in (FILE, SECTION) or section == UNDEFINED:
                     continue
-                name = _string(names, name_offset, remaining)
+                name = string_at(names, name_offset, remaining)
                 remaining -= len(name)
                 if name and not name.startswith(("$", ".L")):
                     yield SymbolEntry(name, value, size, info >> 4, symbol_type, section)
@@ -253,8 +257,8 @@ class Tables:
         return self._data[offset : offset + size]
 
 
-def _string(names: bytes, start: int, limit: int) -> str:
-    """Return the name at `start`, of at most `limit` characters."""
+def string_at(names: bytes, start: int, limit: int = MAX_NAMES) -> str:
+    """Return the name at an offset, of at most `limit` characters. ValueError if it has no end."""
     end = names.find(b"\0", start, start + limit + 1)
     if start >= len(names) or end < 0:
         raise ValueError(f"a name at {start} of {len(names)} bytes of names")
