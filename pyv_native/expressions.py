@@ -16,14 +16,11 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge", ast.Eq: "eq", ast.NotEq: "ne",
     ast.Is: "eq", ast.IsNot: "ne",
 }  # fmt: skip
-_CONVERSIONS = {intrinsics.u32: "u32", intrinsics.i32: "i32", intrinsics.unsigned_less: "unsigned_less"}
 _LOADS = {intrinsics.load_u8: "i8", intrinsics.load_u16: "i16", intrinsics.load_u32: "i32", intrinsics.load_i64: I64}
 _STORES = {
-    intrinsics.store_u8: "i8",
-    intrinsics.store_u16: "i16",
-    intrinsics.store_u32: "i32",
-    intrinsics.store_i64: I64,
-}
+    intrinsics.store_u8: "i8", intrinsics.store_u16: "i16", intrinsics.store_u32: "i32", intrinsics.store_i64: I64
+}  # fmt: skip
+_CONVERSIONS = (intrinsics.u32, intrinsics.i32, intrinsics.unsigned_less)
 _INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_native, intrinsics.copy_bytes}
 
 
@@ -214,8 +211,13 @@ class Expressions(InstructionEmitter):
 
     def _intrinsic(self, callee: Definition, values: list[str]) -> str:
         """Emit a function of `pyv_native.intrinsics`."""
-        if callee in _CONVERSIONS:
-            return self._convert(_CONVERSIONS[callee], values)
+        if callee is intrinsics.unsigned_less:
+            test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
+            return self._ir.value(f"zext i1 {test} to {I64}")
+        if callee is intrinsics.u32:
+            return self._ir.value(f"and {I64} {values[0]}, {intrinsics.U32}")
+        if callee is intrinsics.i32:
+            return self._ir.value(f"sext i32 {self._ir.value(f'trunc {I64} {values[0]} to i32')} to {I64}")
         pointer = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
         if callee is intrinsics.call_native:
             buffer = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
@@ -232,15 +234,6 @@ class Expressions(InstructionEmitter):
         narrow = values[1] if ir_type == I64 else self._ir.value(f"trunc {I64} {values[1]} to {ir_type}")
         self._ir.store(ir_type, narrow, pointer)
         return "0"
-
-    def _convert(self, name: str, values: list[str]) -> str:
-        """Emit a conversion of `pyv_native.intrinsics`."""
-        if name == "unsigned_less":
-            test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
-            return self._ir.value(f"zext i1 {test} to {I64}")
-        if name == "u32":
-            return self._ir.value(f"and {I64} {values[0]}, {intrinsics.U32}")
-        return self._ir.value(f"sext i32 {self._ir.value(f'trunc {I64} {values[0]} to i32')} to {I64}")
 
     def _change(self, node: ast.Call, method: ast.Attribute) -> str:
         """Emit `items.clear()`, `.append(item)`, `.extend((item, ...))` or `.insert(index, item)`."""

@@ -87,11 +87,7 @@ class Lowering(Expressions):
     def _assign(self, target: ast.expr, value: str, shape: Shape) -> None:
         if isinstance(target, ast.Name):
             previous = self._shapes.get(target.id)
-            if (
-                previous is not None
-                and previous != shape
-                and (isinstance(previous, ListOf) or isinstance(shape, ListOf))
-            ):
+            if previous not in (None, shape) and ListOf in (type(previous), type(shape)):
                 raise self._error(target, "a name stands for one list; give the other one a name of its own")
             self._locals[target.id] = value
             if shape != Scalar() or previous is None:

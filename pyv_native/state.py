@@ -94,10 +94,8 @@ def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
     """Check a list of rows, each with an integer for each of the limits (low, high)."""
     tuples = []
     for index, item in enumerate(sequence(value)):
-        try:
+        with inside(index):
             tuples.append(row(item, *limits))
-        except StateError as error:
-            raise error.within(index) from None
     return tuples
 
 

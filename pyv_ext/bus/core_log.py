@@ -5,6 +5,7 @@ from struct import Struct
 from typing import Any
 
 from pyv_ext.errors import PyvExtError
+from pyv_ext.machine import log
 from pyv_ext.machine.state import SUBMIT_FUNCTIONS, LogKind
 from pyv_native.intrinsics import address_of
 
@@ -76,10 +77,8 @@ class CoreLog:
 
     def follow(self) -> None:
         """Follow submissions from now on."""
-        machine = self._machine
-        machine.following, machine.kinds = True, machine.base_kinds | machine.submission_kinds
-        machine.depth = machine.call_count = 0
-        machine.handed_over = False
+        log.follow(self._machine)
+        self._machine.call_count = 0
 
     def restore(self, following: bool, handed_over: bool, depth: int, calls: Iterable[tuple[int, int, int]]) -> None:
         """Restore the state of submissions: `calls` are return address, sp and depth of active submit functions."""

@@ -26,10 +26,15 @@ class Wait(NamedTuple):
     """Cycle in which it is polled again even without an event."""
 
 
-def status_widths(isa: Isa) -> int:
-    """Return UXL and SXL of mstatus: the widths of the modes below machine mode, which equal its own."""
-    fields = ((UXL, isa.user_mode), (SXL, isa.supervisor_mode))
-    return sum(XLEN64 * (field & -field) for field, present in fields if present and isa.xlen > 32)
+def constant_fields(isa: Isa) -> dict[str, int]:
+    """Return the fields of `HartState` that the instruction set determines."""
+    modes = ((UXL, isa.user_mode), (SXL, isa.supervisor_mode))  # below machine mode, of the same width
+    return {
+        "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
+        "cache_blocks": isa.user_mode and "zicbom" in isa.extensions, "alignment": isa.alignment,
+        "wide": isa.xlen > 32, "sign": isa.sign, "has_compare": "sstc" in isa.extensions,
+        "widths": sum(XLEN64 * (field & -field) for field, present in modes if present and isa.xlen > 32),
+    }  # fmt: skip
 
 
 class Hart:
@@ -75,11 +80,9 @@ class Hart:
         if isa.flen < 64:
             for index in range(F0, F0 + 32):
                 self.x[index] = BOX
-        record.user_mode, record.supervisor_mode, record.floating = isa.user_mode, isa.supervisor_mode, isa.floating
-        record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
-        record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
-        record.wide, record.sign, record.widths = isa.xlen > 32, isa.sign, status_widths(isa)
-        record.has_compare = "sstc" in isa.extensions
+        for name, value in constant_fields(isa).items():
+            setattr(record, name, value)
+        record.misa, self.hart_id = isa.misa, hart_id
         record.mstatus = 0 if isa.user_mode else MPP
         self.pc = reset_pc
         self.cycle = reset_cycles

@@ -27,11 +27,6 @@ class Pmp:
         return pmp.ADDRESS if self._hart.wide else WORD32
 
     @property
-    def version(self) -> int:
-        """Count of writes."""
-        return int(self._hart.pmp_writes)
-
-    @property
     def cfg(self) -> bytes:
         """Configuration bytes of all entries."""
         return b"".join(word.to_bytes(4, "little") for word in self._words[: ENTRIES // 4])

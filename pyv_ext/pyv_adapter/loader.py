@@ -5,6 +5,7 @@ module `pyv.log` would truncate ./run.log and disable all logging of the process
 so that later imports of Py-V do not do so either. A Py-V that is already imported is used unchanged.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -78,18 +79,10 @@ def _import() -> None:
     import pyv.models.singlecycle
 
 
-class _Silence:
-    """Logger that discards everything."""
-
-    def discard(self, *args: object, **kwargs: object) -> None:
-        pass
-
-    debug = info = warning = error = critical = exception = discard
-
-
 def _quiet_log() -> ModuleType:
     module = ModuleType("pyv.log", "Stands in for Py-V's module, which reconfigures logging when it is imported.")
-    silence = _Silence()
+    silence = logging.Logger(module.__name__)
+    silence.disabled = True
     module.logger = silence  # type: ignore[attr-defined]
     module.getLogger = lambda: silence  # type: ignore[attr-defined]
     return module

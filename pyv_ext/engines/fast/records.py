@@ -7,7 +7,7 @@ Functions of IR that execute instructions have one pointer as an argument, `%mac
 from functools import cache
 from typing import Final
 
-from pyv_ext.hart.hart import status_widths
+from pyv_ext.hart.hart import constant_fields
 from pyv_ext.isa import Isa
 from pyv_ext.machine import pmp
 from pyv_ext.machine.functions import LINKAGE
@@ -187,12 +187,8 @@ class HartFunctions:
         """Remove code that is dead for the ISA from them. `linked`: inline only functions without a link."""
         self._ir = ir
         self._linked = linked
-        flags = {
-            "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
-            "alignment": isa.alignment, "wide": isa.xlen > 32, "sign": isa.sign, "widths": status_widths(isa),
-            "has_compare": "sstc" in isa.extensions,
-        }  # fmt: skip
-        self._constants = tuple((f"HartState.{name}", value - (value >> 63 << 64)) for name, value in flags.items())
+        constants = constant_fields(isa).items()
+        self._constants = tuple((f"HartState.{name}", value - (value >> 63 << 64)) for name, value in constants)
         self._called: dict[Definition, None] = {}
 
     def call(self, function: Definition, *arguments: str | int) -> str:

@@ -8,6 +8,7 @@ from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.core import Core
 from pyv_ext.hart.pmp import Spans
 from pyv_native.code_cache import code_cache
+from pyv_native.digest import sha256
 
 
 class BlockImage(NamedTuple):
@@ -21,7 +22,6 @@ class BlockImage(NamedTuple):
 Regions = Mapping[Spans | None, Sequence[Sequence[BlockImage]]]
 """Regions by the ranges in which PMP permitted fetches; None: everywhere."""
 
-_PRIME = (1 << 61) - 1
 MAX_STORES = 64
 """Maximum times that a run stores its profile: a program that needs more translates beyond its start-up.
 0: profiles are neither stored nor loaded."""
@@ -38,8 +38,8 @@ class ProfileImage:
         page = core.hart.pc & -PAGE
         suffix = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{suffix} at {page:#x}\n".encode()
-        self.key = b"profile " + _short_digest(about + (core.bus.peek(page, PAGE) or b""))
-        self._form = b"interpreter" + _short_digest(repr((core.isa.name, suffix, core.hart.timing)).encode())
+        self.key = b"profile " + sha256(about + (core.bus.peek(page, PAGE) or b"")).digest()
+        self._form = b"interpreter" + sha256(repr((core.isa.name, suffix, core.hart.timing)).encode()).digest()
         self.cache = code_cache() if MAX_STORES else None
         self._stores = 0
         image = self.cache.get(self.key) if self.cache is not None else None
@@ -60,11 +60,6 @@ class ProfileImage:
         self._stores += 1
         if self.cache is not None and self._stores <= MAX_STORES:
             self.cache.put(self.key, _packed(regions))
-
-
-def _short_digest(text: bytes) -> bytes:
-    """Return a digest of a text; cheaper than zlib, whose import it avoids."""
-    return (int.from_bytes(text, "little") % _PRIME).to_bytes(8, "little")
 
 
 def _packed(regions: Regions) -> bytes:

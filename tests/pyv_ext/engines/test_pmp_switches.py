@@ -58,8 +58,8 @@ def rig(form, items, values):
 
 
 def state(made):
-    pmp = made.hart.csrs.pmp
-    return made.state(), made.hart.priv, made.hart.guarded, pmp.cfg, pmp.addr, pmp.version, list(made.hart.x[:32])
+    hart, pmp = made.hart, made.hart.csrs.pmp
+    return made.state(), hart.priv, hart.guarded, pmp.cfg, pmp.addr, hart.record.pmp_writes, list(hart.x[:32])
 
 
 configs = st.lists(st.sampled_from(BYTES), min_size=4, max_size=4)

@@ -70,7 +70,7 @@ class Machine:
         """All that can be seen of it then."""
         self.engine.run(until)
         hart, bus = self.hart, self.bus.state()
-        seen = (self.uart.state(), bytes(self.uart.console.data), self.own.contents(), self.lines.external, bus)
+        seen = (self.uart.state(), bytes(self.uart.console.data), dict(self.own._content), self.lines.external, bus)
         return (*seen, hart.pc, hart.cycle, hart.instret, *hart.x[:32])
 
 
