@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.engines.closures import After, Closures, Step, leave
-from pyv_ext.engines.core import Core, Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.engines.steps import step_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction
 from pyv_ext.machine.state import LINE
 from pyv_ext.machine.traps import Cause
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
 Hook = Callable[[Hart], Stop | None]
 
@@ -83,7 +86,7 @@ MAX_DECODED = 1 << 14
 class DecodeCache:
     """Decoded instructions of one hart."""
 
-    def __init__(self, core: Core, mark: Hook) -> None:
+    def __init__(self, core: "Engine", mark: Hook) -> None:
         """`mark`: the hook that native code executes without Python."""
         self._core = core
         self._mark = mark
@@ -318,7 +321,10 @@ class DecodeCache:
     # -- hooks -------------------------------------------------------------------------------------------------
 
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
-        """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
+        """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.
+
+        A hook that returns a Stop ends the run with it before the instruction; hooks after it are not called.
+        """
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
             if base in self.self_modifying_lines:
                 self._clear_self_modifying(base)

@@ -1,13 +1,9 @@
-"""Interface of an engine: reasons for a stop, interface to its instructions, its tracers."""
+"""Reasons for a stop of an engine, and the interface of its tracers."""
 
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from pyv_ext.bus.bus import Bus
-from pyv_ext.engines.closures import After
-from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.isa import Instruction, Isa
+from pyv_ext.isa import Instruction
 
 
 class StopReason(StrEnum):
@@ -45,40 +41,3 @@ class Tracer(Protocol):
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         """Handle a trap at `pc`, or an interrupt that squashed its instruction; the handler starts in cycle `end`."""
-
-
-class Core(Protocol):
-    """Interface of an engine to its instructions."""
-
-    isa: Isa
-    hart: Hart
-    bus: Bus
-    misaligned: bool
-    fetches_ahead: bool
-    """Whether the instruction right after a store is fetched before it."""
-    peek: Callable[[int, int], bytes | None]
-    """The load port of custom instructions."""
-
-    @property
-    def has_fetched_ahead(self) -> bool:
-        """Check whether the next instruction was fetched before a store overwrote it."""
-
-    @property
-    def stopping(self) -> object | None:
-        """Reason to end the run before the next instruction."""
-
-    @property
-    def tracers(self) -> Sequence[Tracer]:
-        """Observers of instructions and traps."""
-
-    def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
-        """Take a synchronous trap, detected `delay` cycles after the hart's cycle. Returns None: nothing retired."""
-
-    def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Suspend the instruction; the hart has reached `cycle`. Returns None: nothing retired."""
-
-    def stop(self, stop: Stop) -> None:
-        """End the run after the current instruction, or before it when a hook of it calls this."""
-
-    def flush(self) -> None:
-        """Invalidate decoded instructions that differ from memory."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After
-from pyv_ext.engines.code import DecodeCache, DecodedInstruction, Hook
+from pyv_ext.engines.code import DecodeCache, DecodedInstruction
 from pyv_ext.engines.core import AccessStopped, Stop, StopReason, Tracer
 from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.errors import PyvExtError
@@ -483,20 +483,9 @@ class Engine:
     def mark(self, pc: int) -> int:
         """Log entry or return of a submit function right before each instruction at `pc`. Returns 0."""
         if self._mark not in self.code.hooks.get(pc, ()):
-            self.add_hook(pc, self._mark)
+            self.code.add_hook(pc, self._mark)
         return 0
 
     def _mark(self, hart: Hart) -> None:
         clock, x = self.bus.clock, hart.x
         clock.call[log.mark](clock.arena, hart.pc, x[1], x[2], hart.cycle)
-
-    def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
-        """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.
-
-        A hook that returns a Stop ends the run with it before the instruction; hooks after it are not called.
-        """
-        self.code.add_hook(pc, hook, first=first)
-
-    def remove_hook(self, pc: int, hook: Hook) -> None:
-        """Undo one `add_hook`; PyvExtError if there is no such hook."""
-        self.code.remove_hook(pc, hook)

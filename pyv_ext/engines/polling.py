@@ -4,10 +4,14 @@ An iteration that returns to its first pc with the same registers, and that has 
 memory and stable registers, repeats until the next event. Such iterations are counted, not executed.
 """
 
+from typing import TYPE_CHECKING
+
 from pyv_ext.engines.code import DecodeCache
-from pyv_ext.engines.core import Core
 from pyv_ext.isa import OpClass
 from pyv_ext.machine.slots import INSTRET, PC
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
 PLAIN = (OpClass.OP, OpClass.LOAD, OpClass.BRANCH, OpClass.JUMP)
 """Kinds that change only registers when their closures execute them."""
@@ -26,7 +30,7 @@ class PollingDetection:
     """Detector of a polling loop at the hart's pc. A check that finds none, or is impossible because an event is due,
     doubles the interval to the next."""
 
-    def __init__(self, core: Core, code: DecodeCache) -> None:
+    def __init__(self, core: "Engine", code: DecodeCache) -> None:
         self._core = core
         self._code = code
         self._interval = MIN_INTERVAL

@@ -4,14 +4,17 @@ Fetches are checked by halfwords. The checks are needed only while the hart is `
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
-from pyv_ext.engines.core import Core
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.pmp import READ, WRITE
 from pyv_ext.machine.slots import FS, GUARDED
 from pyv_ext.machine.traps import Cause
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
 Fault = tuple[Cause, int]
 """The cause of a trap and its mtval."""
@@ -28,7 +31,7 @@ _ACCESSES = {
 _HALFWORD = 2
 
 
-def fault_of(core: Core, instruction: Instruction | None) -> Fault | None:
+def fault_of(core: "Engine", instruction: Instruction | None) -> Fault | None:
     """Return the access fault of the instruction at pc, of its fetch or its access; `instruction` None: it is
     illegal."""
     address = _unfetchable(core)
@@ -49,7 +52,7 @@ def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
     return peek
 
 
-def _unfetchable(core: Core) -> int | None:
+def _unfetchable(core: "Engine") -> int | None:
     """Return the address at which the fetch fails: pc, or the second half of a 4-byte instruction; None if it
     succeeds."""
     hart = core.hart
@@ -63,7 +66,7 @@ def _unfetchable(core: Core) -> int | None:
     return after if long and not hart.may_fetch(after, _HALFWORD) else None
 
 
-def _access(core: Core, instruction: Instruction) -> Fault | None:
+def _access(core: "Engine", instruction: Instruction) -> Fault | None:
     row, hart = instruction.row, core.hart
     if row.op_class is OpClass.CBO:
         address = hart.x[instruction.rs1]

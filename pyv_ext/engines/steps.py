@@ -7,12 +7,11 @@ cache: their functions return a step that holds the results of look-ups.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step, leave
-from pyv_ext.engines.core import Core
 from pyv_ext.engines.floating import floating_step
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
@@ -25,8 +24,11 @@ from pyv_ext.machine.state import CBCFE, CBIE
 from pyv_ext.machine.traps import MACHINE, Cause
 from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
-def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
+
+def step_of(core: "Engine", pc: int, instruction: Instruction) -> Step:
     """Return the step of the instruction at `pc`; `leave` for those that only compute."""
     op_class = instruction.row.op_class
     cached, execute = _CACHED.get(op_class), _UNCACHED.get(op_class)
@@ -38,22 +40,22 @@ def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
     return leave if execute is None else partial(execute, core, instruction)
 
 
-def _value(core: Core, instruction: Instruction, previous: int = 0) -> int:
+def _value(core: "Engine", instruction: Instruction, previous: int = 0) -> int:
     """Evaluate the row's expression with the current registers; `previous` as the row's kind defines."""
     row, hart = instruction.row, core.hart
     b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & core.isa.mask
     return evaluator(row.expr, core.isa.xlen)(hart.x[instruction.rs1], b, hart.pc, previous)
 
 
-def _next(core: Core, instruction: Instruction, cycles: int) -> After:
+def _next(core: "Engine", instruction: Instruction, cycles: int) -> After:
     return core.hart.pc + instruction.length & core.isa.mask, cycles
 
 
-def _illegal(core: Core, instruction: Instruction) -> After | None:
+def _illegal(core: "Engine", instruction: Instruction) -> After | None:
     return core.trap(Cause.ILLEGAL, instruction.word)
 
 
-def _control(core: Core, instruction: Instruction) -> After | None:
+def _control(core: "Engine", instruction: Instruction) -> After | None:
     """Execute a branch or jump whose closure takes the slow path because the target is misaligned."""
     if instruction.row.op_class is OpClass.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
@@ -67,14 +69,14 @@ def _control(core: Core, instruction: Instruction) -> After | None:
 # -- memory ----------------------------------------------------------------------------------------------------
 
 
-def _register(core: Core, instruction: Instruction, value: int) -> int:
+def _register(core: "Engine", instruction: Instruction, value: int) -> int:
     """Return the register value of a load."""
     row, mask = instruction.row, (1 << 8 * instruction.row.size) - 1
     sign = 1 << 8 * row.size - 1 if row.signed else 0
     return (value & mask ^ sign) - sign & (core.isa.mask | mask)
 
 
-def _load(core: Core, instruction: Instruction) -> After | None:
+def _load(core: "Engine", instruction: Instruction) -> After | None:
     hart, bus = core.hart, core.bus
     address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
     value = bus.access(accesses.load, address, instruction.row.size, hart.cycle, 0)
@@ -84,7 +86,7 @@ def _load(core: Core, instruction: Instruction) -> After | None:
     return _next(core, instruction, bus.cycles)
 
 
-def _store(core: Core, instruction: Instruction) -> After | None:
+def _store(core: "Engine", instruction: Instruction) -> After | None:
     hart, bus, size = core.hart, core.bus, instruction.row.size
     address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
     value = hart.x[instruction.rs2] & (1 << 8 * size) - 1
@@ -92,7 +94,7 @@ def _store(core: Core, instruction: Instruction) -> After | None:
     return core.trap(bus.fault, address) if bus.fault else _next(core, instruction, bus.cycles)
 
 
-def _atomic(core: Core, instruction: Instruction) -> After | None:
+def _atomic(core: "Engine", instruction: Instruction) -> After | None:
     hart, bus, row = core.hart, core.bus, instruction.row
     address, operand = hart.x[instruction.rs1], hart.x[instruction.rs2]
     access = address, row.size
@@ -111,7 +113,7 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     return _next(core, instruction, bus.cycles)
 
 
-def _cbo(core: Core, instruction: Instruction) -> After | None:
+def _cbo(core: "Engine", instruction: Instruction) -> After | None:
     field = CBIE if instruction.name == "cbo.inval" else CBCFE
     if not core.hart.records.execute(machine.permits_cache_block, field):
         return _illegal(core, instruction)
@@ -123,14 +125,14 @@ def _cbo(core: Core, instruction: Instruction) -> After | None:
     return _next(core, instruction, core.hart.timing.store)
 
 
-def _fence(core: Core, instruction: Instruction) -> After:
+def _fence(core: "Engine", instruction: Instruction) -> After:
     hart, cycles = core.hart, core.hart.timing.fence
     return _next(
         core, instruction, hart.records.execute(accesses.fence, instruction.imm, hart.cycle, cycles)
     )  # fmt: skip
 
 
-def _fence_i(core: Core, instruction: Instruction) -> After:
+def _fence_i(core: "Engine", instruction: Instruction) -> After:
     core.flush()
     return _next(core, instruction, core.hart.timing.fence)
 
@@ -138,7 +140,7 @@ def _fence_i(core: Core, instruction: Instruction) -> After:
 # -- system ----------------------------------------------------------------------------------------------------
 
 
-def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
+def _csr(core: "Engine", pc: int, instruction: Instruction) -> Step:
     """Return the step of a CSR instruction; its inline cache holds the register."""
     csrs, address = core.hart.csrs, instruction.csr
     writes = instruction.writes_csr
@@ -157,7 +159,7 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     return trap_until_mapped
 
 
-def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> Step:
+def _table_csr(core: "Engine", pc: int, instruction: Instruction, writes: bool) -> Step:
     hart, address, execute = core.hart, instruction.csr, core.hart.records.execute
     x, rs1, rd, imm = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     value, cost = evaluator(instruction.row.expr, core.isa.xlen), hart.timing.csr
@@ -176,7 +178,7 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
     return step
 
 
-def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
+def _window_csr(core: "Engine", pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
     """Return the step of an access of a window, which takes effect in the last cycle of the instruction."""
     hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
@@ -203,11 +205,11 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     return step
 
 
-def _ecall(core: Core, instruction: Instruction) -> After | None:
+def _ecall(core: "Engine", instruction: Instruction) -> After | None:
     return core.trap(Cause.ECALL_USER + core.hart.priv, 0)
 
 
-def _ebreak(core: Core, instruction: Instruction) -> After | None:
+def _ebreak(core: "Engine", instruction: Instruction) -> After | None:
     hart = core.hart
     answer = semihosting_answer(hart, core.bus)
     if answer is None:
@@ -229,7 +231,7 @@ def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
     return None if answer is None else answer & hart.isa.mask
 
 
-def _xret(core: Core, instruction: Instruction) -> After | None:
+def _xret(core: "Engine", instruction: Instruction) -> After | None:
     pc = core.hart.records.execute(machine.return_from_trap, instruction.level)
     if pc == machine.NONE:
         return _illegal(core, instruction)
@@ -238,13 +240,13 @@ def _xret(core: Core, instruction: Instruction) -> After | None:
     return pc & core.isa.mask, core.hart.timing.jump
 
 
-def _sfence(core: Core, instruction: Instruction) -> After | None:
+def _sfence(core: "Engine", instruction: Instruction) -> After | None:
     if not core.hart.records.execute(machine.permits_translation_fence):
         return _illegal(core, instruction)
     return _next(core, instruction, core.hart.timing.fence)
 
 
-def _wfi(core: Core, instruction: Instruction) -> After | None:
+def _wfi(core: "Engine", instruction: Instruction) -> After | None:
     hart = core.hart
     if not hart.records.execute(machine.permits_wait):
         return _illegal(core, instruction)
@@ -258,7 +260,7 @@ _operands: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = par
 """Constructor from all values, twice as fast as a call of the class."""
 
 
-def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
+def _custom(core: "Engine", pc: int, instruction: Instruction) -> Step:
     """Return the step of a custom instruction; its inline cache holds inputs of its row, and the call that notifies its
     device.
 
@@ -297,7 +299,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     return step
 
 
-def trap_or_wait(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
+def trap_or_wait(core: "Engine", outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
     """Trap or wait, for a custom instruction that began in cycle `start` and did not retire when called in cycle
     `acts`."""
     if isinstance(outcome, Trap):
@@ -314,14 +316,14 @@ def repetition(outcome: Stall | Retry, acts: int) -> tuple[int, int]:
     return next_call, next_call
 
 
-_CACHED: dict[OpClass, Callable[[Core, int, Instruction], Step]] = {
+_CACHED: dict[OpClass, Callable[["Engine", int, Instruction], Step]] = {
     OpClass.CSR_WRITE: _csr,
     OpClass.CSR_UPDATE: _csr,
     OpClass.CUSTOM: _custom,
 }
 """Kinds whose steps have an inline cache."""
 
-_UNCACHED: dict[OpClass, Callable[[Core, Instruction], After | None]] = {
+_UNCACHED: dict[OpClass, Callable[["Engine", Instruction], After | None]] = {
     OpClass.LOAD: _load,
     OpClass.STORE: _store,
     OpClass.BRANCH: _control,

@@ -123,12 +123,12 @@ class HandlerStepper:
             return HANDLED if has_arrived() else None
 
         self._handler = pc, check_arrival
-        self._engine.add_hook(pc, check_arrival)
+        self._engine.code.add_hook(pc, check_arrival)
 
     def leave(self) -> None:
         """Stop watching for the return."""
         if self._handler is not None:
-            self._engine.remove_hook(*self._handler)
+            self._engine.code.remove_hook(*self._handler)
             self._handler = None
 
 

@@ -103,7 +103,7 @@ class DebugPoints:
 
     def _plant(self, point: DebugPoint) -> None:
         if point.kind in BREAKPOINTS:
-            self._engine.add_hook(point.address, self._on_breakpoint, first=True)
+            self._engine.code.add_hook(point.address, self._on_breakpoint, first=True)
         else:
             self._guards[point] = guard = partial(self._on_access, point)
             self._bus.guards.append(guard)
@@ -113,7 +113,7 @@ class DebugPoints:
 
     def _unplant(self, point: DebugPoint) -> None:
         if point.kind in BREAKPOINTS:
-            self._engine.remove_hook(point.address, self._on_breakpoint)
+            self._engine.code.remove_hook(point.address, self._on_breakpoint)
         else:
             self._bus.guards.remove(self._guards.pop(point))
         for page in self._pages(point):

@@ -232,8 +232,8 @@ class Triggers(Injector):
             self._count(armed_fault, hart.cycle)
             self._at_boundary = False
 
-        engine.add_hook(pc, reached)
-        self._undo.append(lambda: engine.remove_hook(pc, reached))
+        engine.code.add_hook(pc, reached)
+        self._undo.append(lambda: engine.code.remove_hook(pc, reached))
 
     def _guard(self) -> None:
         """Watch the addresses of triggers for accesses of the core."""

@@ -112,7 +112,7 @@ def test_a_tick_takes_the_processor_from_a_task_only_where_tasks_are_preemptive(
         assert current is not None
         seen.append((int.from_bytes(current, "little"), hart.csrs.mcause))
 
-    platform.engine.add_hook(symbols["rtos_restore"].address, restored)
+    platform.engine.code.add_hook(symbols["rtos_restore"].address, restored)
     assert platform.run().code == 0
     causes = {cause for (before, _), (after, cause) in pairwise(seen) if {before, after} == set(spinners)}
     assert causes == ({TIMER, ECALL} if mode == "preemptive" else {ECALL})

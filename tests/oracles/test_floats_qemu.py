@@ -46,7 +46,7 @@ def of_ours(program: FloatProgram, isa: Isa, engine: str) -> bytes:
     for address, data in images(program):
         machine.bus.poke(address, data)
     finished = Stop(StopReason.EXIT, 0)
-    machine.engine.add_hook(CODE + len(program.code) - 8, lambda hart: finished)  # the store that ends it on QEMU
+    machine.engine.code.add_hook(CODE + len(program.code) - 8, lambda hart: finished)  # the store that ends it on QEMU
     assert machine.run(CYCLES) == finished
     found = [machine.bus.peek(OPERANDS, len(program.operands)), machine.bus.peek(OUTPUT, program.output)]
     return b"".join(part or b"" for part in found)

@@ -3,9 +3,8 @@ with the results. A device must have native code; the handler of another instruc
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyv_ext.engines.core import Core
 from pyv_ext.engines.steps import trap_or_wait
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
@@ -13,6 +12,9 @@ from pyv_ext.machine.state import MAX_CALLS, PYTHON_CALL, READ, SUBMIT, WRITE
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 from pyv_native.intrinsics import i32
 from pyv_native.state import WORD32
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
 LEAVE = -1
 """Result of a call that `CustomCalls.finish` has to finish."""
@@ -27,7 +29,7 @@ negative number: then `CustomCalls.finish` has to finish it."""
 class CustomCalls:
     """Calls of one hart's custom instructions, by the indices that entries hold."""
 
-    def __init__(self, core: Core, execute_slow: Callable[[], object]) -> None:
+    def __init__(self, core: "Engine", execute_slow: Callable[[], object]) -> None:
         """`execute_slow()`: executes the instruction at the hart's pc."""
         self._core = core
         self._indices: dict[tuple[int, int], int] = {}
@@ -90,7 +92,7 @@ class CustomCalls:
 
 
 def _call(
-    core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], calls: CustomCalls
+    core: "Engine", pc: int, instruction: Instruction, handler: Callable[[Operands], Any], calls: CustomCalls
 ) -> Call:
     """Create the call of an instruction; a handler reads memory as of the last cycle of its issue."""
     word, mask = instruction.word, core.isa.mask
@@ -115,11 +117,11 @@ def _call(
     return call
 
 
-def _trap_or_wait(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
+def _trap_or_wait(core: "Engine", outcome: Trap | Stall | Retry, acts: int) -> None:
     trap_or_wait(core, outcome, core.hart.cycle, acts)
 
 
-def _retire(core: Core, instruction: Instruction, value: int, cycles: int) -> None:
+def _retire(core: "Engine", instruction: Instruction, value: int, cycles: int) -> None:
     hart = core.hart
     hart.x[instruction.rd or SINK] = value
     hart.pc = hart.pc + instruction.length & core.isa.mask

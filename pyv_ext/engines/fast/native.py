@@ -2,11 +2,12 @@
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.code import DecodeCache
-from pyv_ext.engines.core import AccessStopped, Core
+from pyv_ext.engines.core import AccessStopped
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import SHADOW_TABLES, RamAccess
 from pyv_ext.engines.fast.blocks import BasicBlock
@@ -27,6 +28,9 @@ from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
 
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
+
 QUANTUM = 50_000_000
 """Maximum cycles of a call of native code, so that Ctrl-C takes effect."""
 MAX_SPACES = 8
@@ -40,7 +44,7 @@ class Native:
 
     def __init__(
         self,
-        core: Core,
+        core: "Engine",
         code: DecodeCache,
         slow: Callable[[bool, bool], bool],
         profile: ProfileImage | None,

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from struct import pack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.code import MAX_DECODED, DecodeCache
-from pyv_ext.engines.core import Core
 from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import (
@@ -53,6 +52,9 @@ REGIONS = 1 << 12
 _LEAVE, _SELF_MODIFYING, _SELF_MODIFYING_AT_PC = map(
     entry_of, (entries.LEAVE, entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)
 )
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 LONGEST = 4
 """Maximum bytes of an instruction."""
 _SYSTEM = {
@@ -96,7 +98,7 @@ class TranslationCache:
 
     def __init__(
         self,
-        core: Core,
+        core: "Engine",
         code: DecodeCache,
         numbers: Numbers,
         compiler: Compiler,

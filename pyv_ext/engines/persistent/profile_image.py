@@ -2,13 +2,15 @@
 
 import marshal
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.core import Core
 from pyv_ext.hart.pmp import Spans
 from pyv_native.code_cache import code_cache
 from pyv_native.digest import sha256
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.engine import Engine
 
 
 class BlockImage(NamedTuple):
@@ -33,7 +35,7 @@ class ProfileImage:
     The profile is a hint that affects speed only. The page of its first instruction identifies a program.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: "Engine") -> None:
         """Load the profile of the program whose first instruction is the next of `core`."""
         page = core.hart.pc & -PAGE
         suffix = " and a shadow" if core.bus.shadow is not None else ""

@@ -179,7 +179,7 @@ def test_code_that_is_written_for_ever_takes_no_more_memory() -> None:
 def test_a_hook_is_not_passed() -> None:
     rig, of = made(program="addi x5,x5,1; " * 20)
     hooked = RAM + 24
-    rig.engine.add_hook(hooked, lambda hart: None)
+    rig.engine.code.add_hook(hooked, lambda hart: None)
     assert of._decode_plain(RAM) == (hooked, False)
     assert of._decode_plain(hooked) == (hooked, False)
     of.decode(hooked)

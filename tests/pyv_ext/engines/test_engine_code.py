@@ -136,26 +136,26 @@ def test_a_hook_runs_right_before_each_execution_and_costs_nothing():
         seen.append((hart.pc, hart.cycle, hart.instret, hart.x[1]))
 
     rig.engine.run(6)
-    rig.engine.add_hook(RAM + 4, hook)
-    rig.engine.add_hook(RAM + 0x3000, hook)
+    rig.engine.code.add_hook(RAM + 4, hook)
+    rig.engine.code.add_hook(RAM + 0x3000, hook)
     rig.engine.run(12)
     assert seen == [(RAM + 4, 7, 7, 3), (RAM + 4, 10, 10, 4)]
     assert (rig.hart.cycle, rig.x[2]) == (12, 4)
-    rig.engine.remove_hook(RAM + 4, hook)
+    rig.engine.code.remove_hook(RAM + 4, hook)
     rig.engine.run(18)
     assert len(seen) == 2
 
 
 def test_removing_what_is_not_there_is_refused():
     with pytest.raises(PyvExtError, match="no such hook at 0x80000000: remove what add_hook was given"):
-        Rig().engine.remove_hook(RAM, print)
+        Rig().engine.code.remove_hook(RAM, print)
 
 
 def test_a_hook_does_not_run_for_an_instruction_that_an_interrupt_squashes():
     rig = Rig("addi x1,x1,1\naddi x1,x1,1\nmret", lines=[(1, 128)])
     rig.hart.csrs.mie, rig.hart.csrs.mstatus = 128, 0x1888
     seen = []
-    rig.engine.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
+    rig.engine.code.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
     rig.engine.run(10)
     assert seen == []
 
@@ -164,7 +164,7 @@ def test_a_hook_runs_once_for_an_instruction_that_waits():
     rig = Rig("wfi", lines=[(20, 0), (30, 128)])
     rig.hart.csrs.mie = 128
     seen = []
-    rig.engine.add_hook(RAM, lambda hart: seen.append(hart.cycle))
+    rig.engine.code.add_hook(RAM, lambda hart: seen.append(hart.cycle))
     rig.engine.run(31)
     assert seen == [0]
 
@@ -172,7 +172,7 @@ def test_a_hook_runs_once_for_an_instruction_that_waits():
 def test_hooks_survive_changes_of_code():
     rig = Rig("again:\naddi x1,x0,1\nfence.i\njal x0,again")
     seen = []
-    rig.engine.add_hook(RAM, lambda hart: seen.append(hart.cycle))
+    rig.engine.code.add_hook(RAM, lambda hart: seen.append(hart.cycle))
     rig.engine.run(7)
     assert seen == [0, 3, 6]
 
@@ -181,8 +181,8 @@ def test_a_tracer_set_by_a_hook_sees_that_instruction_and_one_cleared_does_not()
     rig = Rig("again:\naddi x1,x1,1\nlw x2,0(x10)\nsw x2,4(x11)\njal x0,again")
     rig.hart.x[10], rig.hart.x[11] = DATA, PORT
     trace = Trace()
-    rig.engine.add_hook(RAM + 4, lambda hart: setattr(rig.engine, "tracer", trace))
-    rig.engine.add_hook(RAM + 12, lambda hart: setattr(rig.engine, "tracer", None))
+    rig.engine.code.add_hook(RAM + 4, lambda hart: rig.engine.add_tracer(trace))
+    rig.engine.code.add_hook(RAM + 12, lambda hart: rig.engine.remove_tracer(trace))
     rig.engine.run(8)
     assert trace.retired == [(RAM + 4, 1, 2, "lw"), (RAM + 8, 2, 3, "sw"), (RAM + 4, 5, 6, "lw"), (RAM + 8, 6, 7, "sw")]
 

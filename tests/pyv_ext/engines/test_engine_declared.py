@@ -305,7 +305,7 @@ def test_a_hook_at_such_an_instruction_is_called(monkeypatch):
     rig = Rig("own x7,x5,x6; addi x5,x5,1; jal x0,-8", custom=[row])
     rig.engine.run(200_000)
     seen = []
-    rig.engine.add_hook(RAM, lambda hart: seen.append(hart.x[5]))
+    rig.engine.code.add_hook(RAM, lambda hart: seen.append(hart.x[5]))
     rig.engine.run(rig.hart.cycle + 3000)
     assert len(seen) == 1000 and seen[-1] - seen[0] == 999
 

@@ -57,7 +57,7 @@ def test_a_fence_waits_for_the_last_posted_store(form, fence):
     """It arrives 60 cycles after it has left the core."""
     with rig(form, ["sw x1,0(x11)", fence, "fence w,o"], [], TIMINGS[2]) as made:
         begins = []
-        made.engine.add_hook(RAM + 0x28, lambda hart: begins.append(hart.cycle))
+        made.engine.code.add_hook(RAM + 0x28, lambda hart: begins.append(hart.cycle))
         made.engine.run(3000)
         turns = {after - before for before, after in pairwise(begins)}
         assert turns == {1 + 60 + 3 + 5}

@@ -46,7 +46,7 @@ def seen(form, lines, strides, hooked):
         told = []
         hart = made.hart
         for pc in hooked:
-            made.engine.add_hook(pc, lambda hart: told.append((hart.pc, hart.cycle, hart.instret)))
+            made.engine.code.add_hook(pc, lambda hart: told.append((hart.pc, hart.cycle, hart.instret)))
         states = []
         for stride in strides:
             assert made.engine.run(hart.cycle + stride) is None
@@ -85,15 +85,15 @@ def test_hooks_may_change_the_machine(form):
             elif len(called) == 7:
                 hart.csrs.mip = 1 << 7
             elif len(called) == 9:
-                made.engine.remove_hook(HOOKED[0], change)
+                made.engine.code.remove_hook(HOOKED[0], change)
             return Stop(StopReason.EXIT, 3) if len(called) == 10 else None
 
-        made.engine.add_hook(HOOKED[0], change)
+        made.engine.code.add_hook(HOOKED[0], change)
         assert made.engine.run(hart.cycle + 3000) is None
         assert len(called) == 9
         assert [taken for _, taken, _ in called] == [0] * 5 + [1] * 2 + [2] * 2
         assert [value for _, _, value in called[3:]] == [*range((1 << 20) + 1, (1 << 20) + 7)]
-        made.engine.add_hook(HOOKED[0], change)
+        made.engine.code.add_hook(HOOKED[0], change)
         stop = made.engine.run(hart.cycle + 3000)
         assert (stop.code, hart.pc, len(called)) == (3, HOOKED[0], 10)
 
@@ -102,7 +102,7 @@ def test_a_hook_does_not_leave_native_code():
     """The slow path executes a hooked instruction, and nothing else, as long as it changes nothing."""
     form = FORMS[-1]
     with rig(form, [(cycle, 1 << 7) for cycle in range(3000, 40_000, 500)]) as made:
-        made.engine.add_hook(HOOKED[0], lambda hart: None)
+        made.engine.code.add_hook(HOOKED[0], lambda hart: None)
         made.engine.run(5000)
         native = made.engine._native
         call, entered, slow = native._call, [], []

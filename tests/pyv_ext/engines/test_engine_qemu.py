@@ -157,7 +157,7 @@ def by_qemu(code: bytes, folder) -> bytes:
 def by_us(code: bytes) -> tuple[bytes, Rig]:
     rig = Rig(isa=NAME)
     rig.bus.poke(RAM, image(code))
-    rig.engine.add_hook(START + len(code), lambda hart: rig.engine.stop(Stop(StopReason.BREAKPOINT)))
+    rig.engine.code.add_hook(START + len(code), lambda hart: rig.engine.stop(Stop(StopReason.BREAKPOINT)))
     stop = rig.engine.run(1_000_000)
     assert stop is not None and stop.reason is StopReason.BREAKPOINT
     return rig.bus.peek(DATA, DUMPED), rig

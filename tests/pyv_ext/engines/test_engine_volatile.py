@@ -201,7 +201,7 @@ def test_what_is_written_means_what_it_does_there(listed, forbidden, hooked):
             made.hart.csrs.write(PMPCFG, 0x93)  # locked, NA4, R and W
         called = []
         if hooked:
-            made.engine.add_hook(BUFFERS[0] + hooked, lambda hart, called=called: called.append(hart.cycle))
+            made.engine.code.add_hook(BUFFERS[0] + hooked, lambda hart, called=called: called.append(hart.cycle))
         made.engine.run(200 * len(rows))
         seen.append((made.state(), made.x[5], made.x[29], called))
     assert seen[1:] == [seen[0]] * len(NATIVE_FORMS)
@@ -212,7 +212,7 @@ def test_python_decodes_nothing_of_what_native_code_executes(native_at_once):
     made.engine.run(300)
     assert not made.engine.code.steps
     seen = []
-    made.engine.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
+    made.engine.code.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
     made.engine.run(306)
     assert seen == [301, 304]
 

@@ -50,10 +50,10 @@ def test_a_hook_runs_right_before_its_instruction_and_may_change_registers(engin
         seen.append((hart.pc, hart.cycle, hart.instret, hart.x[1]))
         hart.x[1] += 10
 
-    core.add_hook(RAM, hook)
+    core.code.add_hook(RAM, hook)
     core.run(6)
     assert seen == [(RAM, 1, 0, 0), (RAM, 3, 2, 11), (RAM, 5, 4, 22)]
-    core.remove_hook(RAM, hook)
+    core.code.remove_hook(RAM, hook)
     core.run(8)
     assert core.hart.x[1] == 34
 
@@ -61,7 +61,7 @@ def test_a_hook_runs_right_before_its_instruction_and_may_change_registers(engin
 def test_a_hook_may_hold_the_run_before_its_instruction(engine: MakesEngine) -> None:
     core = world(engine, COUNT).engine
     stopped = Stop(StopReason.BREAKPOINT, text="here")
-    core.add_hook(RAM + 4, lambda hart: stopped)
+    core.code.add_hook(RAM + 4, lambda hart: stopped)
     assert core.run(50) is stopped
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 2, 1)
     assert core.run(50) is stopped
@@ -109,7 +109,7 @@ def test_no_hook_for_a_squashed_instruction_and_one_for_a_waiting_one(engine: Ma
     core = world(engine, program, Event(4, 0, 8), handler="sw x0,28(x6); mret").engine
     seen = []
     for offset in (12, 16):
-        core.add_hook(RAM + offset, lambda hart: seen.append((hart.pc - RAM, hart.cycle)))
+        core.code.add_hook(RAM + offset, lambda hart: seen.append((hart.pc - RAM, hart.cycle)))
     core.run(20)
     assert seen == [(12, 7), (16, 8)]
 

@@ -123,7 +123,7 @@ def test_a_stock_model_may_run_inside_a_hook_of_a_core() -> None:
     code = assemble(Isa(ISA), "again:; addi x1,x1,1; jal x0,again", 0)
     stock.core.mem.mem[: len(code)] = list(code)
     stock.run(1)
-    core.engine.add_hook(RAM, lambda hart: stock.sim.run(2, reset_regs=False) and None)
+    core.engine.code.add_hook(RAM, lambda hart: stock.sim.run(2, reset_regs=False) and None)
     core.engine.run(41)
     assert (core.engine.hart.x[1], stock.readReg(1)) == (60, 20)
     Simulator.clear()

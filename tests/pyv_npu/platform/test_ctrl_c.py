@@ -64,7 +64,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_been() -> None:
             pressed.append(hart.cycle)
             signal.raise_signal(signal.SIGINT)
 
-    interrupted.engine.add_hook(drain, press)
+    interrupted.engine.code.add_hook(drain, press)
     assert whole.run().reason is StopReason.EXIT
     stop = interrupted.run()
     assert stop == Stop(StopReason.INTERRUPTED, text=f"interrupted at pc {interrupted.hart.pc:#010x}")
