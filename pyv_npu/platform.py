@@ -362,7 +362,7 @@ class Platform:
     def deliver(self) -> None:
         """Deliver retired stores to their devices after the end of the run, such as the last characters to the UART.
         Neither the hart nor the reason of the stop changes."""
-        arrived, stopping = self.clock.drained, self.engine.stopping
+        arrived, stopping = self.clock.machine.drained, self.engine.stopping
         if arrived > self.clock.now:
             self.clock.advance(arrived)
             self.clock.show_output()

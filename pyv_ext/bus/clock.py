@@ -67,11 +67,6 @@ class Clock:
         """Count of changes of devices: stable registers keep their values as long as it stays the same."""
         return self.machine.changes
 
-    @property
-    def drained(self) -> int:
-        """Cycle at whose start the last posted store arrives."""
-        return self.machine.drained
-
     def attach(self, device: Timed, *, shared: bool = False) -> int:
         """Attach a device, unless it is attached; return its index, which orders the events of equal cycles.
 

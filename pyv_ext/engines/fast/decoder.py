@@ -18,12 +18,9 @@ from pyv_ext.machine.slots import SINK
 from pyv_native.ir import Ir
 
 
-def decoder(isa: Isa, numbers: Numbers) -> str:
-    """Return the IR of `DECODE`."""
-    return _Decoder(isa, numbers).text()
+class Decoder:
+    """Generator of the decoder's IR."""
 
-
-class _Decoder:
     def __init__(self, isa: Isa, numbers: Numbers) -> None:
         self._isa = isa
         self._numbers = numbers
@@ -32,6 +29,7 @@ class _Decoder:
         """Labels of the blocks that fill an entry, by format and length."""
 
     def text(self) -> str:
+        """Return the IR of `DECODE`."""
         ir = self._ir
         ir.block("entry")
         ir.goto("next", ("0", "0"))

@@ -11,7 +11,7 @@ from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import entries, floating, records, space
 from pyv_ext.engines.fast.access import Pointers, RamAccess
-from pyv_ext.engines.fast.decoder import decoder
+from pyv_ext.engines.fast.decoder import Decoder
 from pyv_ext.engines.fast.entries import Numbers
 from pyv_ext.engines.fast.operations import CurrentInstruction, Operations
 from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, RegionExit
@@ -59,7 +59,7 @@ class Interpreter:
         ir.goto("mode", records.read_hart(ir, self._word))
         pc, progress = ir.block("mode", self._word, "i64")
         words = records.pointer(ir, "native.space")
-        self._table, functions, self._self_modifying_at = (
+        self._table, functions, self._self_modifying_table = (
             ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.SELF_MODIFYING)
         )
         ir.goto("arrive", (pc, progress))
@@ -83,7 +83,7 @@ class Interpreter:
         self._switch_space(pointers.x)
         self._access_trap()
         self._exits()
-        helpers = decoder(self._isa, numbers)
+        helpers = Decoder(self._isa, numbers).text()
         if self._numbers.by_float:
             helpers += floating.declarations()
             rows = {strict.row.name: strict.row for strict in self._numbers.by_float}.values()
@@ -164,10 +164,9 @@ class Interpreter:
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
         tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {address} to i64')}")
-        table = ir.load("ptr", self._self_modifying_at)
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
-            slot_at = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
+            slot_at = ir.at(self._self_modifying_table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
             is_match = ir.value(f"icmp eq i64 {ir.load('i64', slot_at)}, {tag}")
             ir.branch(is_match, ("step", (pc, progress, ir.at(slot_at, entries.ENTRY_OFFSET))), otherwise)
             if index is slot:

@@ -94,9 +94,9 @@ class Native:
             return Interpreter(isa, timing, access, self._numbers, fused=fused).text(threshold) + caller("interpret")
 
         def region(access: RamAccess, blocks: Sequence[BasicBlock]) -> str:
-            from pyv_ext.engines.fast.region import region_text
+            from pyv_ext.engines.fast.region import Region
 
-            return region_text(isa, timing, access, blocks, fused=fused)
+            return Region(isa, timing, access, blocks, fused=fused).text()
 
         self._region_text = region
         cache_keys = self._keys.interpreter(access.key, threshold)

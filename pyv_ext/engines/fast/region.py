@@ -72,16 +72,13 @@ class _SideExit(NamedTuple):
     unsaved: dict[int, str]
 
 
-def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[BasicBlock], *, fused: bool) -> str:
-    """Return a module with `region(machine, progress, index of block) -> (progress, pc, RegionExit)`; `fused`: see
-    `floating`."""
-    return _Region(isa, timing, access, blocks, fused=fused).text()
+class Region:
+    """Generator of the IR of a region."""
 
-
-class _Region:
     def __init__(
         self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[BasicBlock], *, fused: bool
     ) -> None:
+        """`fused`: see `floating`."""
         self._fused = fused
         self._isa = isa
         self._timing = timing
@@ -97,6 +94,7 @@ class _Region:
         self._pointers: Pointers
 
     def text(self) -> str:
+        """Return a module with `region(machine, progress, index of block) -> (progress, pc, RegionExit)`."""
         ir = self._ir
         ir.block("entry")
         self._pointers = self._access.pointers(ir)

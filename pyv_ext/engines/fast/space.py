@@ -61,8 +61,8 @@ _SYSTEM = {
     OpClass.ECALL: entries.ECALL, OpClass.XRET: entries.XRET, OpClass.WFI: entries.WFI, OpClass.FENCE_I: entries.FENCE_I
 }  # fmt: skip
 TABLE, FUNCTIONS, SELF_MODIFYING = range(3)
-"""Words of a translation cache: addresses of the table of entries, of the functions of regions, and of the word with
-the address of the table of `SelfModifyingEntries`."""
+"""Words of a translation cache: addresses of the table of entries, of the functions of regions, and of the table of
+`SelfModifyingEntries`."""
 
 Decode = Callable[[int, int, int], int]
 """See `entries.DECODE`."""
@@ -130,11 +130,9 @@ class TranslationCache:
         """Host address minus guest address of memories, by base."""
         self._decoded_words: dict[int, DecodedWord] = {}
         """Decodings by word."""
-        self._self_modifying_entries: SelfModifyingEntries | None = None
-        self._self_modifying_table = memoryview(bytearray(8)).cast("Q")
-        """Host address of the table of `_self_modifying_entries`."""
+        self._self_modifying_entries = SelfModifyingEntries()
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
-        tables = self._entries.table, self._functions, self._self_modifying_table
+        tables = self._entries.table, self._functions, self._self_modifying_entries.table
         self._words = bytearray(pack("3Q", *map(address_of, tables)))
         self.address = address_of(self._words)
         """Address of the words `TABLE`, `FUNCTIONS` and `SELF_MODIFYING`."""
@@ -238,9 +236,6 @@ class TranslationCache:
         if pc < self._core.bus.rams[0].base:  # half of it is in another memory
             self._entries.put(pc, _LEAVE)
             return decoded
-        if self._self_modifying_entries is None:
-            self._self_modifying_entries = SelfModifyingEntries()
-            self._self_modifying_table[0] = address_of(self._self_modifying_entries.table)
         anywhere = decoded.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not self-modifying
         self._self_modifying_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, decoded))
         self._entries.put(pc, _SELF_MODIFYING if anywhere else _SELF_MODIFYING_AT_PC)

@@ -190,10 +190,10 @@ def test_a_tracer_set_by_a_hook_sees_that_instruction_and_one_cleared_does_not()
 def test_tracing_changes_nothing():
     program = "again:\naddi x1,x1,1\nmul x2,x1,x1\nsw x2,0(x10)\nlw x3,0(x10)\nsw x3,0(x11)\nbne x1,x12,again\necall"
     states = []
-    for tracer in (None, Trace()):
+    for tracers in ((), (Trace(),)):
         rig = Rig(program, timing=CoreTiming(mul=4, load=2, mmio_write=5, mmio_one_way=40))
         rig.hart.x[10], rig.hart.x[11], rig.hart.x[12] = DATA, PORT, 20
-        rig.engine.add_tracer(tracer)
+        rig.engine.tracers = tracers
         rig.engine.run(1000)
         states.append(rig.state())
     assert states[0] == states[1]
