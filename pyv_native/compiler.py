@@ -47,19 +47,15 @@ class Compiler:
 
         return Llvm(OPTIMIZATION, OPTIONS)
 
-    def load(self, text: str, *functions: str, pointers: Mapping[str, int] | None = None) -> NativeCode:
-        """Compile a module or load it from the cache; look up the addresses of `functions`.
-
-        `pointers`: addresses for its variables, by name, declared by `variable`. ValueError if the text contains a
-        constant address, which is invalid in another process.
-        """
-        return self.load_cached(text, lambda: text, *functions, pointers=pointers)
-
-    def load_cached(
+    def load(
         self, inputs: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
     ) -> NativeCode:
         """Load code by a key; generate its text only after a cache miss. `inputs` describes all inputs of the text and
-        is the key; if it is empty, the text is the key."""
+        is the key; if it is empty, the text is the key.
+
+        `pointers`: addresses for variables of the text, by name, declared by `variable`. ValueError if the text
+        contains a constant address, which is invalid in another process.
+        """
         pointers = pointers or {}
         text = "" if inputs else make()
         key = self._key(inputs or text)

@@ -70,7 +70,7 @@ class NativeModule:
         self.functions = tuple(functions)
         self._root = root
         context = module_context(self.functions, root, constants or {}, links, checked)
-        self._code = make_compiler().load_cached(
+        self._code = make_compiler().load(
             cache_key(self.functions, context), lambda: module_text(self.functions, context), *map(symbol, functions)
         )
 

@@ -48,7 +48,7 @@ def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
     """Check that equal inputs of the code generator always yield equal text."""
     texts: dict[str, str] = {}
     compared = set[tuple[str, str]]()
-    load = Compiler.load_cached
+    load = Compiler.load
 
     def checked(self: Compiler, inputs: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
         use = os.environ.get("PYTEST_CURRENT_TEST", "").partition("[")[0], inputs
@@ -60,7 +60,7 @@ def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         if not pytestconfig.pluginmanager.has_plugin(MUTANTS):
-            patch.setattr(Compiler, "load_cached", checked)
+            patch.setattr(Compiler, "load", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # generate the text of the interpreter even if it is cached
         patch.setattr(functions, "CHECKED", True)
         patch.setattr(recorder, "CHECKED", True)

@@ -53,7 +53,7 @@ def function(name: str, operation: FloatOperation) -> str:
 def native():
     texts = [function(f"f{number}", one) for number, one in enumerate(OPERATIONS)]
     names = [f"f{number}" for number in range(len(OPERATIONS))]
-    code = COMPILER.load(floating.declarations() + "\n".join(texts), *names)
+    code = COMPILER.load("", lambda: floating.declarations() + "\n".join(texts), *names)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_uint64] * 4, ctypes.c_void_p)
     return {one: kind(code.address(f"f{number}")) for number, one in enumerate(OPERATIONS)}, code
 

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_is_kept_is_not_compiled_again(tmp_path: Path, compiled: list[str]) -> None:
     for _ in range(3):
-        assert called(Compiler(CodeCache(tmp_path)).load(TEXT.format(factor=3), "f"), 14) == 42
+        assert called(Compiler(CodeCache(tmp_path)).load("", lambda: TEXT.format(factor=3), "f"), 14) == 42
     assert len(compiled) == 1
 
 
@@ -56,7 +57,7 @@ def test_another_text_is_another_code(tmp_path: Path) -> None:
     """Also one whose difference is far from the beginning."""
     one = Compiler(CodeCache(tmp_path))
     for factor in (3, 4, 3):
-        assert called(one.load(TEXT.format(factor=factor), "f"), 100) == 100 * factor
+        assert called(one.load("", partial(TEXT.format, factor=factor), "f"), 100) == 100 * factor
 
 
 def _other_processor(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_all_that_determines_code_counts(
     for expected in (1, 1, 2):
         if expected == 2:
             other(monkeypatch, tmp_path)
-        assert called(Compiler(CodeCache(cache)).load(TEXT.format(factor=5), "f"), 5) == 25
+        assert called(Compiler(CodeCache(cache)).load("", lambda: TEXT.format(factor=5), "f"), 5) == 25
         assert len(compiled) == expected
 
 
@@ -111,7 +112,7 @@ def test_without_a_good_cache_it_compiles(cache: str, tmp_path: Path, compiled: 
     (tmp_path / "file").write_text("")
     for turn in (1, 2):
         given = None if cache == "none" else CodeCache(folder)
-        assert called(Compiler(given).load(TEXT.format(factor=7), "f"), 6) == 42
+        assert called(Compiler(given).load("", lambda: TEXT.format(factor=7), "f"), 6) == 42
         assert len(compiled) == turn
         if cache == "damaged":
             (path,) = folder.glob("*.code")
@@ -123,18 +124,18 @@ def test_variables_belong_to_what_was_loaded(tmp_path: Path) -> None:
     words = [ctypes.c_int64(11), ctypes.c_int64(22)]
     for _ in range(2):
         one = Compiler(CodeCache(tmp_path))
-        codes = [one.load(READ, "f", pointers={"place": ctypes.addressof(word)}) for word in words]
+        codes = [one.load("", lambda: READ, "f", pointers={"place": ctypes.addressof(word)}) for word in words]
         assert [called(code) for code in codes] == [11, 22]
 
 
 def test_a_number_is_no_pointer(tmp_path: Path) -> None:
     text = READ.replace("load ptr, ptr @place", "inttoptr i64 4096 to ptr")
     with pytest.raises(ValueError, match=r"^the text of a module has an address: give addresses as"):
-        Compiler(None).load(text, "f")
+        Compiler(None).load("", lambda: text, "f")
 
 
 def test_code_outlives_its_compiler() -> None:
-    code = Compiler(None).load(TEXT.format(factor=2), "f")
+    code = Compiler(None).load("", lambda: TEXT.format(factor=2), "f")
     assert called(code, 21) == 42
 
 
@@ -169,5 +170,5 @@ other: ret i64 -1
 
 def test_addresses_of_its_own_parts_are_filled_in() -> None:
     word = ctypes.c_int64(1000)
-    code = Compiler(None).load(SWITCH, "f", pointers={"place": ctypes.addressof(word)})
+    code = Compiler(None).load("", lambda: SWITCH, "f", pointers={"place": ctypes.addressof(word)})
     assert [called(code, value) for value in range(6)] == [7, 1011, 1022, 1033, 9, -1]

@@ -27,7 +27,7 @@ import ctypes, sys
 from pathlib import Path
 from pyv_native.code_cache import CodeCache
 from pyv_native.compiler import Compiler
-code = Compiler(CodeCache(Path({str(tmp_path)!r}))).load({TEXT.format(factor=3)!r}, "f")
+code = Compiler(CodeCache(Path({str(tmp_path)!r}))).load("", lambda: {TEXT.format(factor=3)!r}, "f")
 print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("f"))(14), "llvmlite" in sys.modules)
 """
     answers = [

@@ -101,7 +101,7 @@ class Native:
         self._region_text = region
         cache_keys = self._keys.interpreter(access.key, threshold)
         pointers = {RECORDS: self._arena.address}
-        self._interpreter = self._compiler.load_cached(cache_keys, text, "call", DECODE, pointers=pointers)
+        self._interpreter = self._compiler.load(cache_keys, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         parameters = 3 * (ctypes.c_int64,)
         self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *parameters)(self._interpreter.address(DECODE))

@@ -418,7 +418,7 @@ class TranslationCache:
         region_id = next((region_id for region_id in range(1, REGIONS) if region_id not in self.regions), None)
         if region_id is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load_cached(self._keys.region(self._access.key, blocks), text, "region")
+        native = self._compiler.load(self._keys.region(self._access.key, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
         self.regions[region_id] = TranslatedRegion(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
         self._functions[region_id] = native.address("region")

@@ -42,7 +42,7 @@ def native(xlen):
     rows = {expr: row for (width, expr), row in ROWS.items() if width == xlen}
     texts = [function(f"f{number}", xlen, row) for number, row in enumerate(rows.values())]
     names = [f"f{number}" for number in range(len(rows))]
-    code = make_compiler().load(declarations(xlen) + "\n".join(texts), *names)
+    code = make_compiler().load("", lambda: declarations(xlen) + "\n".join(texts), *names)
     kind = ctypes.CFUNCTYPE(*[ctypes.c_uint32 if xlen == 32 else ctypes.c_uint64] * 5)
     functions = {expr: kind(code.address(f"f{number}")) for number, expr in enumerate(rows)}
     return functions, code

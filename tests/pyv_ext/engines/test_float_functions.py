@@ -53,7 +53,7 @@ OPERANDS = {
 @cache
 def code(row: InstructionDef) -> NativeCode:
     text = floating.float_functions([row]).replace("define internal", "define")
-    return COMPILER.load(text, f"strict.{row.name}")
+    return COMPILER.load("", lambda: text, f"strict.{row.name}")
 
 
 def function(row: InstructionDef) -> "ctypes._CFuncPtr":
