@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.errors import PyvExtError
+from pyv_ext.inlined import InlinedFunctions
 from pyv_ext.source_lines import SECTIONS, SourceLine, SourceLines
 from pyv_native.elf_tables import (
     ALLOCATED,
@@ -36,8 +37,6 @@ from pyv_native.elf_tables import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyv_ext.inlined import InlinedFunctions
 
 
 class ElfError(PyvExtError):
@@ -89,10 +88,8 @@ class Program:
     """Bits of the addresses and registers that it was built for."""
 
     @cached_property
-    def inlined(self) -> "InlinedFunctions":
+    def inlined(self) -> InlinedFunctions:
         """Inlined functions by address."""
-        from pyv_ext.inlined import InlinedFunctions  # needed for profiles only
-
         return InlinedFunctions(self.lines)
 
     def function_at(self, address: int) -> Symbol | None:
@@ -147,7 +144,8 @@ def load(program: Program, bus: Bus) -> None:
     for segment in program.segments:
         ram = bus.ram_at(segment.address, segment.size)
         if ram is None and segment.head:
-            segment = _without_head(segment)
+            head = segment.head
+            segment = Segment(segment.address + head, segment.data[head:], segment.size - head, segment.executable)
             ram = bus.ram_at(segment.address, segment.size)
         if ram is None or not ram.writable:
             raise ElfError(
@@ -157,11 +155,6 @@ def load(program: Program, bus: Bus) -> None:
         bus.poke(segment.address, segment.data)
         if segment.size > len(segment.data):
             bus.clear(segment.address + len(segment.data), segment.size - len(segment.data))
-
-
-def _without_head(segment: Segment) -> Segment:
-    head = segment.head
-    return Segment(segment.address + head, segment.data[head:], segment.size - head, segment.executable)
 
 
 def _program(data: bytes, name: str) -> Program:

@@ -11,10 +11,10 @@ DEEPEST = 1 << 8
 """Maximum posted stores in flight; real store buffers hold some tens."""
 
 
-def _cycles(meaning: str, default: int, minimum: int = 1) -> int:
-    """Return a field of cycles: at least 1 for an instruction, so that time advances in every loop; 0 for a delay."""
-    rule = {"unit": "cycles", "meaning": meaning, "min": minimum, "max": LONGEST}
-    return field(default=default, metadata=rule)
+def _cycles(meaning: str, default: int, minimum: int = 1, maximum: int = LONGEST, unit: str = "cycles") -> int:
+    """Return a field, of cycles by default: at least 1 for an instruction, so that time advances in every loop; 0 for a
+    delay."""
+    return field(default=default, metadata={"unit": unit, "meaning": meaning, "min": minimum, "max": maximum})
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,7 @@ class CoreTiming:
     mmio_write: int = _cycles("posted MMIO write: core busy", 1)
     mmio_one_way: int = _cycles("MMIO request, one way", 0, minimum=0)
     mmio_read: int = _cycles("MMIO read, round trip", 1)
-    posted_depth: int = field(
-        default=8,
-        metadata={
-            "unit": "stores",
-            "meaning": "posted stores in flight before the core stalls",
-            "min": 1,
-            "max": DEEPEST,
-        },
-    )
+    posted_depth: int = _cycles("posted stores in flight before the core stalls", 8, maximum=DEEPEST, unit="stores")
     custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
     custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0, minimum=0)
     irq: int = _cycles("from mip to the first instruction of the handler", 1)

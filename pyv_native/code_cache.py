@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyv_native.digest import sha256
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -149,8 +151,6 @@ class CodeCache:
 
     def _digest(self, key: bytes, code: bytes) -> bytes:
         """Return the HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
-        from pyv_native.digest import sha256  # not needed if the file is missing
-
         if not self._secret:
             secret = _read(self._secret_path, stat.S_IRWXG | stat.S_IRWXO)
             if len(secret) != _SECRET_BYTES:

@@ -8,6 +8,7 @@ import sys
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
+from pyv_native.intrinsics import address_of
 
 PAGE = 1 << PAGE_BITS
 
@@ -102,9 +103,7 @@ class Ram:
 def _presence(data: mmap.mmap | bytearray) -> bytes:
     """Return for each page of the host, from that of the first byte on, whether it is in memory; fewer flags, or none,
     if the host does not report it."""
-    import ctypes  # needed for snapshots only
-
-    first = ctypes.addressof(ctypes.c_char.from_buffer(data)) // mmap.PAGESIZE
+    first = address_of(data) // mmap.PAGESIZE
     try:
         with open(_PAGEMAP, "rb", buffering=0) as file:
             file.seek(_PAGEMAP_ENTRY * first)

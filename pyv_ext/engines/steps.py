@@ -126,10 +126,9 @@ def _cbo(core: "Engine", instruction: Instruction) -> After | None:
 
 
 def _fence(core: "Engine", instruction: Instruction) -> After:
-    hart, cycles = core.hart, core.hart.timing.fence
-    return _next(
-        core, instruction, hart.records.execute(accesses.fence, instruction.imm, hart.cycle, cycles)
-    )  # fmt: skip
+    hart = core.hart
+    cycles = hart.records.execute(accesses.fence, instruction.imm, hart.cycle, hart.timing.fence)
+    return _next(core, instruction, cycles)
 
 
 def _fence_i(core: "Engine", instruction: Instruction) -> After:

@@ -5,7 +5,7 @@ Source: RISC-V privileged manual, version 1.12.
 
 from pyv_ext.machine.pmp import guard
 from pyv_ext.machine.state import MIE_BIT, MPIE, MPP, MPRV, NEVER, SIE_BIT, SPIE, SPP, TSR, TVM, TW, Machine
-from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Cause, Interrupt
+from pyv_ext.machine.traps import INTERRUPT, MACHINE, PRIORITIES, SUPERVISOR, USER, Cause
 from pyv_native.arena import callback
 
 NONE = -1
@@ -173,17 +173,12 @@ def pending_interrupt(machine: Machine) -> int:
 
 def highest_priority(interrupts: int) -> int:
     """Return the interrupt of the highest priority among bits of mip; NONE."""
-    if interrupts & 1 << Interrupt.EXTERNAL:
-        return Interrupt.EXTERNAL
-    if interrupts & 1 << Interrupt.SOFTWARE:
-        return Interrupt.SOFTWARE
-    if interrupts & 1 << Interrupt.TIMER:
-        return Interrupt.TIMER
-    if interrupts & 1 << Interrupt.SUPERVISOR_EXTERNAL:
-        return Interrupt.SUPERVISOR_EXTERNAL
-    if interrupts & 1 << Interrupt.SUPERVISOR_SOFTWARE:
-        return Interrupt.SUPERVISOR_SOFTWARE
-    return Interrupt.SUPERVISOR_TIMER if interrupts & 1 << Interrupt.SUPERVISOR_TIMER else NONE
+    causes = PRIORITIES
+    while causes:
+        if interrupts >> (causes & 15) & 1:
+            return causes & 15
+        causes >>= 4
+    return NONE
 
 
 def permits_wait(machine: Machine) -> bool:

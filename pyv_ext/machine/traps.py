@@ -36,6 +36,9 @@ class Interrupt(IntEnum):
     SUPERVISOR_TIMER = 5
 
 
+PRIORITIES = sum(interrupt << 4 * rank for rank, interrupt in enumerate(Interrupt))
+"""Interrupt causes in four bits each, from the lowest bits on in the order of priority."""
+
 _NAMES = {
     Cause.MISALIGNED_FETCH: "instruction address misaligned",
     Cause.FETCH_FAULT: "instruction access fault",

@@ -48,22 +48,22 @@ class CustomCalls:
     def index_of(self, pc: int, instruction: Instruction) -> int | None:
         """Return the index of an instruction's call; None if it takes the slow path."""
         word = instruction.word
-        index_of = self._indices.get((pc, word), len(self._indices))
-        if index_of < len(self._indices):
-            return index_of
-        if index_of == MAX_CALLS or instruction.length != 4:
+        index = self._indices.get((pc, word), len(self._indices))
+        if index < len(self._indices):
+            return index
+        if index == MAX_CALLS or instruction.length != 4:
             return None
         call = self._python_call(pc, instruction)
         device = (PYTHON_CALL, 0, 0, False) if call is not None else self._device_call(instruction)
         if device is None:
             return None
         if call is not None:
-            self._calls[index_of] = call
-        self._indices[pc, word] = index_of
-        self.delays[index_of] = instruction.row.issue_cycles(self._core.hart.timing) - 1
-        record = self._core.bus.clock.machine.device_calls[index_of]
+            self._calls[index] = call
+        self._indices[pc, word] = index
+        self.delays[index] = instruction.row.issue_cycles(self._core.hart.timing) - 1
+        record = self._core.bus.clock.machine.device_calls[index]
         record.kind, record.device_id, record.addr, record.stable = device
-        return index_of
+        return index
 
     def _python_call(self, pc: int, instruction: Instruction) -> Call | None:
         """Return the call of a handler that accesses no device; None for any other instruction."""
@@ -78,17 +78,17 @@ class CustomCalls:
         """Return the fields of `DeviceCall` for an instruction whose device may have native code; None for others."""
         custom, clock = instruction.row.custom, self._core.bus.clock
         if instruction.row.op_class is OpClass.CUSTOM:
-            index_of = clock.index_of(custom.device) if custom is not None and custom.submits else None
-            return None if index_of is None else (SUBMIT, index_of, 0, False)
+            index = clock.index_of(custom.device) if custom is not None and custom.submits else None
+            return None if index is None else (SUBMIT, index, 0, False)
         window = self._core.hart.csrs.windows.get(instruction.csr)
         offset, stable = getattr(window, "offset", None), getattr(window, "stable", None)
-        index_of = clock.index_of(getattr(window, "device", None))
-        if offset is None or index_of is None:
+        index = clock.index_of(getattr(window, "device", None))
+        if offset is None or index is None:
             return None
         if instruction.writes_csr:
             stores = instruction.name == "csrrw" and not instruction.rd
-            return (WRITE, index_of, offset(instruction.csr), False) if stores else None
-        return READ, index_of, offset(instruction.csr), stable is not None and stable(instruction.csr)
+            return (WRITE, index, offset(instruction.csr), False) if stores else None
+        return READ, index, offset(instruction.csr), stable is not None and stable(instruction.csr)
 
 
 def _call(
@@ -105,7 +105,7 @@ def _call(
             return LEAVE
         outcome = handler(Operands(pc, word, a, b, acts, peek, False))
         if isinstance(outcome, Trap | Stall | Retry):
-            calls.finish = partial(_trap_or_wait, core, outcome, acts)
+            calls.finish = partial(trap_or_wait, core, outcome, core.hart.cycle, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
         if 0 <= cycles < MAX_CYCLES and not (value ^ i32(value)) & mask:
@@ -115,10 +115,6 @@ def _call(
         return LEAVE
 
     return call
-
-
-def _trap_or_wait(core: "Engine", outcome: Trap | Stall | Retry, acts: int) -> None:
-    trap_or_wait(core, outcome, core.hart.cycle, acts)
 
 
 def _retire(core: "Engine", instruction: Instruction, value: int, cycles: int) -> None:

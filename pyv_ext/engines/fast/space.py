@@ -377,7 +377,7 @@ class TranslationCache:
             if operation in entries.UNDECODED or operation in (entries.LEAVE, self._numbers.marked):
                 return
         with suppress(LookupError):
-            self._add(blocks, region, lambda: self._text([self._block(*block) for block in blocks]))
+            self._add(blocks, region, lambda: self._translate(self._access, [self._block(*block) for block in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> BasicBlock:
         """Decode a block of the profile. LookupError if regions do not support one of its instructions, or one
@@ -411,7 +411,7 @@ class TranslationCache:
     def _install(self, blocks: Sequence[BasicBlock]) -> bool:
         """Translate the blocks; False if there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [instruction.word for _, instruction in block.instructions]) for block in blocks]
-        return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
+        return self._add(words, [*map(self._block_image, blocks)], lambda: self._translate(self._access, blocks))
 
     def _add(self, blocks: Sequence[BlockWords], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
         """Add a region; `text` generates its IR, unless it is cached. False as for `_install`."""
@@ -428,9 +428,6 @@ class TranslationCache:
             if all(self._entries.region(head) != old_id for head in region.heads):
                 del self.regions[old_id]
         return True
-
-    def _text(self, blocks: Sequence[BasicBlock]) -> str:
-        return self._translate(self._access, blocks)
 
     def _block_image(self, block: BasicBlock) -> BlockImage:
         size = sum(instruction.length for _, instruction in block.instructions)
