@@ -1,6 +1,6 @@
 """Engines that execute a hart's instructions, by name; each is imported at first use."""
 
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyv_ext.errors import PyvExtError
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pyv_ext.hart.hart import Hart
 
 ENGINES = {
-    "fast": "pyv_ext.engines.fast.engine:FastEngine",
-    "reference": "pyv_ext.engines.engine:Engine",
-    "pyv": "pyv_ext.pyv_adapter.engine:PyvEngine",
+    "fast": ("pyv_ext.engines.fast.engine", "FastEngine"),
+    "reference": ("pyv_ext.engines.engine", "Engine"),
+    "pyv": ("pyv_ext.pyv_adapter.engine", "PyvEngine"),
 }
 """Engine classes by name. All have the same results at every cycle budget; the first is the fastest."""
 DEFAULT_ENGINE = "fast"
@@ -23,5 +23,6 @@ def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False
     """Make the engine of that name. PyvExtError if it is unknown."""
     if name not in ENGINES:
         raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
-    engine: Engine = resolve_name(ENGINES[name])(hart, bus, misaligned=misaligned)
+    module, class_name = ENGINES[name]
+    engine: Engine = getattr(import_module(module), class_name)(hart, bus, misaligned=misaligned)
     return engine
