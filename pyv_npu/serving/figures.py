@@ -23,7 +23,8 @@ from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.batches import nearest_rank
 from pyv_npu.serving.requests import ns_of
-from pyv_npu.serving.server import LedgerRow, Run, Times
+from pyv_npu.serving.scheduler import Times
+from pyv_npu.serving.server import LedgerRow, Run
 from toolchain.decoders.shapes import Shape
 
 FIGURES = ("ttft", "tpot", "itl", "e2e")
@@ -182,7 +183,7 @@ def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
         rows.append(
             (0, request.id, model, request.input_toks, request.output_toks, ns_of(record.arrival, hz), end, times.e2e,
              queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), record.preemptions,
-             record.recomputed, record.reused, record.blocks_peak, record.control, bytes_, aligned, record.swaps,
+             record.recomputed, record.reused, record.peak, record.control, bytes_, aligned, record.swaps,
              swapped.get(request.id, 0) * kv.token)
         )  # fmt: skip
     return csv_text(COLUMNS, rows)

@@ -1,6 +1,5 @@
 """Scheduler as firmware on the core: firmware/apps/serve.c accepts requests, schedules and submits steps."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -9,13 +8,14 @@ from typing import Any
 from npu_device.config import NpuConfig
 from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config
-from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.errors import PyvNpuError, UsageError
 from pyv_npu.platform import Platform
 from pyv_npu.plugins import Placed
+from pyv_npu.serving.blocks import BlockPool
 from pyv_npu.serving.port import BLOCKS_MAX, PORT_BASE, PORT_SOURCE, REASONS, RUN_MAX, SLOTS, ServerPort
-from pyv_npu.serving.requests import Arrivals, Request, Workload
-from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
-from pyv_npu.serving.server import LedgerRow, Run, ScheduledTokens, StepCycles, SwapCycles, finish, swap_in_no_time
+from pyv_npu.serving.requests import Arrivals, Workload
+from pyv_npu.serving.scheduler import Scheduler, SchedulerConfig
+from pyv_npu.serving.server import Run, StepCycles, SwapCycles, check_served, ids_of, ledger_row, swap_in_no_time
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
@@ -43,9 +43,7 @@ def serve_on_core(
     check(config, workload)
     scheduler, hz = Scheduler(config), platform.npu.clock_hz
     refusals = {request.id: why for request in workload.requests if (why := scheduler.refusal(request))}
-    if len(refusals) == len(workload.requests):
-        first = next(iter(refusals))
-        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refusals[first]}")
+    check_served(workload, refusals)
     refused_requests = [request for request in workload.requests if request.id in refusals]
     arrivals = Arrivals(workload, hz)
     progress(arrivals.progress)
@@ -63,11 +61,9 @@ def serve_on_core(
     assert run.core is not None
     if run.core.log:
         raise PyvNpuError(f"{PROGRAM}: the NPU refused a command: {run.core.log[0].reason}; a bug of the firmware")
-    entries, allocated, released = replay(workload.requests, port, config)
-    for record in port.served.values():
-        finish(record, entries[record.request.id])
+    pool = replay(port, config)
     served = [port.served[key] for key in sorted(port.served)]
-    return Run(served, refusals, port.ledger, hz, allocated, released, control(port))
+    return Run(served, refusals, port.ledger, hz, pool.allocated, pool.released, control(port))
 
 
 def _small(npu: NpuConfig) -> NpuConfig:
@@ -75,29 +71,21 @@ def _small(npu: NpuConfig) -> NpuConfig:
     return replace(npu, dram=replace(npu.dram, size=min(npu.dram.size, 128 << 20)))
 
 
-def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfig) -> tuple[dict[int, Entry], int, int]:
-    """Run the host's scheduler on the same arrivals and compare each step. Return (its requests, allocated blocks,
-    released blocks). PyvNpuError names the first step that differs."""
-    scheduler, entries = Scheduler(config), dict[int, Entry]()
-    requests_by_id = {request.id: request for request in requests}
+def replay(port: ServerPort, config: SchedulerConfig) -> BlockPool:
+    """Run the host's scheduler on the same arrivals, compare each step, and count the blocks of each request. Return
+    the scheduler's blocks. PyvNpuError names the first step that differs."""
+    scheduler = Scheduler(config)
     for index, row in enumerate(port.ledger):
         for request in port.arrivals_by_step[index]:
-            entries[request] = scheduler.add(requests_by_id[request])
+            scheduler.add(port.served[request])
         step = scheduler.schedule()
-        blocks = scheduler.pool.occupancy
-        running, waiting = len(scheduler.running), scheduler.waiting
+        expected = ledger_row(scheduler, step, row.start, row.end, row.swap)
         _, finished = scheduler.commit(step)
-        expected = LedgerRow(
-            row.start, row.end,
-            ScheduledTokens((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled),
-            tuple(entry.request.id for entry in step.preempted), tuple(entry.request.id for entry in finished),
-            running, waiting, blocks, tuple((entry.request.id, tokens) for entry, tokens in step.swapped), row.swap,
-        )  # fmt: skip
-        expected = expected._replace(finished=tuple(sorted(expected.finished)))
+        expected = expected._replace(finished=tuple(sorted(ids_of(finished))))
         actual = row._replace(finished=tuple(sorted(row.finished)))
         if expected != actual:
             raise PyvNpuError(f"step {index}: the firmware decided {actual}, the host's scheduler {expected}; a bug")
-    return entries, scheduler.pool.allocated, scheduler.pool.released
+    return scheduler.pool
 
 
 def control(port: ServerPort) -> dict[str, Any]:

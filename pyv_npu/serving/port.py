@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.protocols import BusMaster, Reply
 from pyv_npu.serving.requests import Arrivals, Request
-from pyv_npu.serving.server import LedgerRow, ScheduledTokens, Served, StepCycles, SwapCycles
+from pyv_npu.serving.scheduler import Entry
+from pyv_npu.serving.server import LedgerRow, ScheduledTokens, StepCycles, SwapCycles
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
 """Address, and source at the PLIC; firmware/apps/serve.c receives both as arguments."""
@@ -49,7 +50,7 @@ class ServerPort(RegisterDevice):
         self._ends: int | None = None
         self._done = self._sleeping = False
         self._master: BusMaster | None = None
-        self.served: dict[int, Served] = {}
+        self.served: dict[int, Entry] = {}
         self.ledger: list[LedgerRow] = []
         self.arrivals_by_step: list[list[int]] = [[]]
         """Requests that the firmware accepted before each step, and after the last."""
@@ -85,7 +86,7 @@ class ServerPort(RegisterDevice):
                     self._arrivals.answered(request.id, cycle)
                 else:
                     self._inbox.append(request)
-                    self.served[request.id] = Served(request, cycle)
+                    self.served[request.id] = Entry(request, cycle)
 
     def on_read(self, name: str, now: int) -> Reply:
         if self._epoch is None:

@@ -8,14 +8,17 @@ step that preempts admits no request. Source: vllm/v1/core/sched/scheduler.py, 2
 """
 
 import heapq
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import NamedTuple
 
 from pyv_npu.errors import UsageError
 from pyv_npu.serving.blocks import BlockPool, Key
-from pyv_npu.serving.requests import Request
+from pyv_npu.serving.requests import Request, ns_of
 
 POLICIES = ("fcfs", "priority", "token-batch")
 """Order of requests: by arrival; by priority; by arrival, with separate steps for prompts and for generation
@@ -73,12 +76,14 @@ class SchedulerConfig:
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """Request in the scheduler."""
+    """Request in the server, with its progress; times in cycles."""
 
     request: Request
-    order: int
+    arrival: int = 0
+    """Cycle of the arrival."""
+    order: int = 0
     """Index in the order of arrival."""
-    num_tokens: int
+    num_tokens: int = 0
     computed: int = 0
     answered: int = 0
     """Number of generated tokens."""
@@ -100,11 +105,37 @@ class Entry:
     """Number of swap blocks that hold its keys and values."""
     swaps: int = 0
     """Number of preemptions with a swap."""
+    first_scheduled: int = -1
+    """Cycle of the begin of its first step."""
+    tokens_at: list[int] = field(default_factory=list)
+    """Cycle of each token of the answer."""
+    control: int = 0
+    """Cycles of firmware in the request's steps."""
+
+    def __post_init__(self) -> None:
+        self.num_tokens = self.request.input_toks
 
     @property
     def urgency(self) -> tuple[int, int]:
         """Sort key of the policy `priority`; smaller keys run earlier."""
         return self.request.priority, self.order
+
+    def times(self, clock_hz: int) -> "Times":
+        """Return the latencies."""
+        at = [ns_of(cycle, clock_hz) for cycle in self.tokens_at]
+        arrival = ns_of(self.arrival, clock_hz)
+        gaps = array("q", (following - previous for previous, following in pairwise(at)))
+        tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
+        return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
+
+
+class Times(NamedTuple):
+    """Latencies of a request, in ns."""
+
+    ttft: int
+    tpot: int | None
+    e2e: int
+    itl: Sequence[int]
 
 
 class Scheduled(NamedTuple):
@@ -180,14 +211,13 @@ class Scheduler:
             return blocks
         return min(blocks, self.pool.needed(config.window - 1 + config.max_num_batched_tokens) + 1)
 
-    def add(self, request: Request) -> Entry:
+    def add(self, entry: Entry) -> None:
         """Add a request that has arrived, without a `refusal`."""
-        entry = Entry(request, self._arrived, request.input_toks)
+        entry.order = self._arrived
         self._arrived += 1
         if self.config.prefix_cache:
-            entry.keys = prefix_keys(request, self.config.block_size)
+            entry.keys = prefix_keys(entry.request, self.config.block_size)
         self._wait(entry)
-        return entry
 
     def _wait(self, entry: Entry, first: bool = False) -> None:
         if self.config.policy == "priority":

@@ -4,13 +4,13 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError
-from pyv_npu.serving.requests import Arrivals, Request, Workload, ns_of
-from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
+from pyv_npu.serving.requests import Arrivals, Workload
+from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig, Step, Times
 from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
 StepCycles = Callable[[Sequence[tuple[int, int]]], int]
@@ -96,46 +96,11 @@ class LedgerRow(NamedTuple):
         return (tokens, 0) if self.preempted else (0, tokens)
 
 
-class Times(NamedTuple):
-    """Latencies of a request, in ns."""
-
-    ttft: int
-    tpot: int | None
-    e2e: int
-    itl: Sequence[int]
-
-
-@dataclass(slots=True)
-class Served:
-    """Outcome of a request; times in cycles."""
-
-    request: Request
-    arrival: int
-    first_scheduled: int = -1
-    tokens_at: list[int] = field(default_factory=list)
-    """Cycle of each token of the answer."""
-    preemptions: int = 0
-    recomputed: int = 0
-    reused: int = 0
-    swaps: int = 0
-    blocks_peak: int = 0
-    control: int = 0
-    """Cycles of firmware in the request's steps."""
-
-    def times(self, clock_hz: int) -> Times:
-        """Return the latencies."""
-        at = [ns_of(cycle, clock_hz) for cycle in self.tokens_at]
-        arrival = ns_of(self.arrival, clock_hz)
-        gaps = array("q", (following - previous for previous, following in pairwise(at)))
-        tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
-        return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
-
-
 @dataclass
 class Run:
     """Outcome of a workload."""
 
-    served: list[Served]
+    served: list[Entry]
     """Served requests in the order of the workload, without refused requests."""
     refused: dict[int, str]
     """Request -> reason of its refusal."""
@@ -174,6 +139,19 @@ def _swaps(row: LedgerRow) -> tuple[str, str]:
     return (text, "") if row.preempted else ("", text)
 
 
+def ledger_row(scheduler: Scheduler, step: Step, start: int, end: int, swap: int) -> LedgerRow:
+    """Return the row of a step that is not committed, without its finished requests."""
+    return LedgerRow(
+        start, end, ScheduledTokens((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled),
+        ids_of(step.preempted), (), len(scheduler.running), scheduler.waiting, scheduler.pool.occupancy,
+        tuple((entry.request.id, tokens) for entry, tokens in step.swapped), swap,
+    )  # fmt: skip
+
+
+def ids_of(entries: Iterable[Entry]) -> tuple[int, ...]:
+    return tuple(entry.request.id for entry in entries)
+
+
 def serve(
     workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles,
     swap_cycles: SwapCycles = swap_in_no_time, progress: ProgressDisplay = hidden,
@@ -181,13 +159,20 @@ def serve(
     """Serve all requests; scheduling takes no time. `progress`: as in `Session`. BadInputError when no request can be
     served."""
     arrivals, scheduler = Arrivals(workload, clock_hz), Scheduler(config)
-    served: dict[int, Served] = {}
+    served: dict[int, Entry] = {}
     refused: dict[int, str] = {}
     ledger: list[LedgerRow] = []
     progress(arrivals.progress)
     now = 0
     while True:
-        arrive(arrivals, scheduler, now, served, refused)
+        while batch := arrivals.pop_until(now):
+            for cycle, request in batch:
+                if why := scheduler.refusal(request):
+                    refused[request.id] = why
+                    arrivals.answered(request.id, cycle)
+                else:
+                    served[request.id] = Entry(request, cycle)
+                    scheduler.add(served[request.id])
         step = scheduler.schedule()
         if not step.scheduled and not step.preempted:
             following = arrivals.next_cycle()
@@ -195,52 +180,28 @@ def serve(
                 break
             now = following
             continue
-        start, blocks, running, waiting = now, scheduler.pool.occupancy, len(scheduler.running), scheduler.waiting
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
-        now += swap
-        scheduled = ScheduledTokens([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
-        if step.scheduled:  # otherwise the first request was preempted, and the next step schedules
-            now += step_cycles(scheduled.chunks)
+        row = ledger_row(scheduler, step, now, now + swap, swap)
         for entry in step.admitted:
-            record = served[entry.request.id]
-            if record.first_scheduled < 0:
-                record.first_scheduled = start
+            if entry.first_scheduled < 0:
+                entry.first_scheduled = now
+        now += swap
+        if step.scheduled:  # otherwise the first request was preempted, and the next step schedules
+            now += step_cycles(row.scheduled.chunks)
         generating, finished = scheduler.commit(step)
         for entry in generating:
-            served[entry.request.id].tokens_at.append(now)
+            entry.tokens_at.append(now)
         for entry in finished:
-            finish(served[entry.request.id], entry)
             arrivals.answered(entry.request.id, now)
-        ledger.append(
-            LedgerRow(
-                start, now, scheduled, tuple(victim.request.id for victim in step.preempted),
-                tuple(leaver.request.id for leaver in finished), running, waiting, blocks,
-                tuple((swapped_entry.request.id, tokens) for swapped_entry, tokens in step.swapped), swap,
-            )
-        )  # fmt: skip
-    if not served and refused:
-        first = next(iter(refused))
-        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
+        ledger.append(row._replace(end=now, finished=ids_of(finished)))
+    if not served:
+        check_served(workload, refused)
     return Run([served[key] for key in sorted(served)], refused, ledger, clock_hz, scheduler.pool.allocated,
                scheduler.pool.released)  # fmt: skip
 
 
-def arrive(
-    arrivals: Arrivals, scheduler: Scheduler, now: int, served: dict[int, Served], refused: dict[int, str]
-) -> None:
-    """Add arrived requests to the scheduler, or refuse them; a refusal triggers the arrivals that wait for it."""
-    while batch := arrivals.pop_until(now):
-        for cycle, request in batch:
-            why = scheduler.refusal(request)
-            if why:
-                refused[request.id] = why
-                arrivals.answered(request.id, cycle)
-            else:
-                scheduler.add(request)
-                served[request.id] = Served(request, cycle)
-
-
-def finish(record: Served, entry: Entry) -> None:
-    """Copy the scheduler's counts of a finished request to its record."""
-    record.preemptions, record.recomputed, record.reused = entry.preemptions, entry.recomputed, entry.reused
-    record.swaps, record.blocks_peak = entry.swaps, entry.peak
+def check_served(workload: Workload, refused: Mapping[int, str]) -> None:
+    """Raise BadInputError if all requests are refused."""
+    if len(refused) == len(workload.requests):
+        first = next(iter(refused))
+        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")

@@ -19,7 +19,7 @@ from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import Request, Workload
-from pyv_npu.serving.scheduler import Scheduler, SchedulerConfig
+from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
 from pyv_npu.serving.server import serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
@@ -302,7 +302,7 @@ def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
     if any(scheduler.refusal(request) for request in work):
         return False
     for request in work:
-        scheduler.add(request)
+        scheduler.add(Entry(request))
     while True:
         step = scheduler.schedule()
         if step.preempted:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.blocks import BlockPool
 from pyv_npu.serving.requests import Request, Workload
-from pyv_npu.serving.scheduler import SchedulerConfig, prefix_keys
-from pyv_npu.serving.server import Run, Served, serve
+from pyv_npu.serving.scheduler import Entry, SchedulerConfig, prefix_keys
+from pyv_npu.serving.server import Run, serve
 
 GHZ = 1_000_000_000
 STEP = 100
@@ -160,7 +160,7 @@ def test_a_shared_block_is_free_when_its_last_user_gives_it_back() -> None:
 
 def test_latencies_are_those_of_the_moments_of_tokens() -> None:
     """Time per output token is the mean of the gaps, rounded down."""
-    served = Served(Request(0, 0, 4, 4), arrival=10, tokens_at=[100, 120, 160, 181])
+    served = Entry(Request(0, 0, 4, 4), arrival=10, tokens_at=[100, 120, 160, 181])
     assert served.times(GHZ) == (90, 27, 171, array("q", [20, 40, 21]))
     served.tokens_at = [100]
     assert served.times(GHZ) == (90, None, 90, array("q"))
