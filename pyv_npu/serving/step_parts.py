@@ -6,10 +6,10 @@ layer before it.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from npu_device.config import KvQuantConfig, NpuConfig
@@ -22,6 +22,8 @@ from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_r
 from toolchain.decoders.shapes import KV_BITS, Job, Shape
 from toolchain.decoders.swap import CacheRun, block_bytes, copies
 
+K = TypeVar("K")
+V = TypeVar("V")
 MIN_DRAM_BYTES = 256_000_000_000
 """Minimum bytes of DRAM in a simulation: capacity is checked in blocks, not here."""
 
@@ -169,23 +171,42 @@ LM_HEAD_REQUESTS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >=
 """Numbers of requests at which the output matrix is simulated."""
 
 
-@dataclass
+class Memo(dict[K, V]):
+    """Values by key, computed on first use and counted."""
+
+    def __init__(self, compute: Callable[[K], V]) -> None:
+        super().__init__()
+        self._compute = compute
+        self.count = 0
+
+    def __missing__(self, key: K) -> V:
+        self.count += 1
+        self[key] = value = self._compute(key)
+        return value
+
+
 class ProductTimes:
     """Cycles of everything but attention, independent of the storage of keys and values."""
 
-    simulator: Simulator
-    simulated: int = 0
-    _layers: dict[int, int] = field(default_factory=dict)
-    _edges: dict[int, int] = field(default_factory=dict)
-    _heads: dict[int, int] = field(default_factory=dict)
-    _around: dict[tuple[int, int], int] = field(default_factory=dict)
-    _products: dict[int, int] = field(default_factory=dict)
-    _by_shape: "dict[Shape, ProductTimes]" = field(default_factory=dict)
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self._layers = Memo[int, int](lambda rows: simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between)
+        self._edges = Memo(self._edge_at)
+        self._heads = Memo(self._head_at)
+        self._by_shape: dict[Shape, ProductTimes] = {}
+        self.layer = Memo[int, int](lambda rows: between(self._straight(rows), rows, self._layers.__getitem__))
+        """Rows -> cycles of the products of a layer."""
+        self.edge = Memo(self._edge)
+        """(rows, requests) -> cycles of a step outside the layers."""
 
     @property
-    def _cycles(self) -> dict[str, dict[int, int]]:
+    def _cycles(self) -> dict[str, Memo[int, int]]:
         """Part -> size -> cycles."""
         return {"layers": self._layers, "edges": self._edges, "heads": self._heads}
+
+    @property
+    def simulated(self) -> int:
+        return sum(part.count for part in self._cycles.values())
 
     def table(self) -> dict[str, list[list[int]]]:
         """Return all simulated cycles, for `restore`."""
@@ -221,18 +242,10 @@ class ProductTimes:
         """Number of simulations for all shapes of layers."""
         return self.simulated + sum(layer.simulated for layer in self._by_shape.values())
 
-    def edge(self, rows: int, requests: int) -> int:
-        """Return the cycles of a step outside the layers."""
-        if (rows, requests) not in self._around:
-            head = between(LM_HEAD_REQUESTS, requests, self._head_at) - self._head_at(1)
-            self._around[rows, requests] = between(EDGES, rows, self._edge_at) + head
-        return self._around[rows, requests]
-
-    def layer(self, rows: int) -> int:
-        """Return the cycles of the products of a layer."""
-        if rows not in self._products:
-            self._products[rows] = between(self._straight(rows), rows, self._layer_at)
-        return self._products[rows]
+    def _edge(self, step: tuple[int, int]) -> int:
+        rows, requests = step
+        head = between(LM_HEAD_REQUESTS, requests, self._heads.__getitem__) - self._heads[1]
+        return between(EDGES, rows, self._edges.__getitem__) + head
 
     def _straight(self, rows: int) -> list[int]:
         """Return the points around `rows` between which times are linear in two successive halvings. One halving is
@@ -244,7 +257,7 @@ class ProductTimes:
             middle = (low + high) // 2
             if high - low <= max(1, low // CLOSEST):
                 break
-            low_cycles, middle_cycles, high_cycles = map(self._layer_at, (low, middle, high))
+            low_cycles, middle_cycles, high_cycles = map(self._layers.__getitem__, (low, middle, high))
             line = low_cycles + (high_cycles - low_cycles) * (middle - low) // (high - low)
             points, before = [low, middle] if rows <= middle else [middle, high], straight
             straight = abs(middle_cycles - line) * STRAIGHT <= line
@@ -252,24 +265,12 @@ class ProductTimes:
                 break
         return points
 
-    def _layer_at(self, rows: int) -> int:
-        if rows not in self._layers:
-            self.simulated += 1
-            self._layers[rows] = self.simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
-        return self._layers[rows]
-
     def _edge_at(self, rows: int) -> int:
         """Return the cycles outside the layers, with one row of the output matrix."""
-        if rows not in self._edges:
-            self.simulated += 1
-            run = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)
-            self._edges[rows] = run.cycles - 2 * run.period
-            self._layers.setdefault(rows, run.between)
-        return self._edges[rows]
+        run = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)
+        self._layers.setdefault(rows, run.between)
+        return run.cycles - 2 * run.period
 
     def _head_at(self, requests: int) -> int:
-        if requests not in self._heads:
-            self.simulated += 1
-            run = self.simulator.run([Chunk(1, 0)] * requests, Parts.HEAD)
-            self._heads[requests] = run.cycles - run.layers["x"]
-        return self._heads[requests]
+        run = self.simulator.run([Chunk(1, 0)] * requests, Parts.HEAD)
+        return run.cycles - run.layers["x"]

@@ -14,11 +14,12 @@ of the run, and the summary states the largest error.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 from npu_device.kv_quant.methods import KvMethod
-from pyv_npu.serving.step_parts import ProductTimes, Simulator, Timed, all_between, between, spaced
+from pyv_npu.serving.step_parts import Memo, ProductTimes, Simulator, Timed, all_between, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
 
 FINE = 64
@@ -61,18 +62,6 @@ class Attention(NamedTuple):
     attend: int
 
 
-class _FollowingChunks(dict[tuple[int, int], int]):
-    """Cycles of a chunk (tokens, context) in a layer; half of its append overlaps the chunk before."""
-
-    def __init__(self, layer: "LayerTimes", resident: bool) -> None:
-        self._layer, self._resident = layer, resident
-
-    def __missing__(self, chunk: tuple[int, int]) -> int:
-        turn, append, attend = self._layer.attention(*chunk, self._resident)
-        self[chunk] = cycles = turn + append // 2 + attend
-        return cycles
-
-
 class LayerTimes:
     """Cycles of a layer of one shape."""
 
@@ -80,11 +69,16 @@ class LayerTimes:
         """`simulator`: of a model whose layers all have this shape; `concurrency`: as in `StepTimes`."""
         self.products, self.shape, self.kv, self._concurrency = products, simulator.shape, kv, concurrency
         self._simulator = simulator
-        self.runs = 0
-        self._attentions: dict[tuple[int, int, bool], Attention] = {}
-        self._following = [_FollowingChunks(self, resident) for resident in (False, True)]
-        self._sums_of_batches: dict[tuple[int, int, bool], int] = {}
-        self._batches: dict[tuple[int, int, bool], int] = {}
+        self._attentions = Memo(self._simulate_chunk)
+        self._following = [Memo(partial(self._following_chunk, resident)) for resident in (False, True)]
+        self._batches = Memo(self._batch)
+        """(requests, context, resident) -> cycles of attention of parallel requests of one context in a layer."""
+        self._simulated_batches = Memo(self._simulate_batch)
+
+    @property
+    def runs(self) -> int:
+        """Number of simulations."""
+        return self._attentions.count + self._simulated_batches.count
 
     def table(self) -> list[list[int]]:
         """Return all simulated times of attention, for `restore`."""
@@ -95,63 +89,58 @@ class LayerTimes:
         for tokens, context, resident, *parts in rows:
             self._attentions[tokens, context, bool(resident)] = Attention(*parts)
 
-    def _attention_at(self, tokens: int, context: int, resident: bool) -> Attention:
-        if self.shape.cache_window and tokens == 1 and context > 2 * self.shape.cache_window:
-            return self._attention_at(1, 2 * self.shape.cache_window, resident)
-        key = tokens, context, resident
-        if key not in self._attentions:
-            self.runs += 1
-            chunk = Chunk(tokens, context)
-            run = self._simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
-            self._attentions[key] = Attention(*run.attention(0))
-        return self._attentions[key]
+    def _simulate_chunk(self, key: tuple[int, int, bool]) -> Attention:
+        tokens, context, resident = key
+        run = self._simulator.run([Chunk(tokens, context)], Parts.ATTENTION, 1, self.kv, resident)
+        return Attention(*run.attention(0))
+
+    def _attended(self, context: int) -> int:
+        """Return the context of a token, limited to twice the sliding window, after which time is constant."""
+        return min(context, 2 * self.shape.cache_window) if self.shape.cache_window else context
 
     def attention(self, tokens: int, context: int, resident: bool) -> Attention:
         """Return the cycles of a chunk; `resident`: the activations of the step are in the scratchpad."""
 
-        def at_context(points: int) -> Sequence[int]:
-            return all_between(CONTEXTS, context, lambda place: self._attention_at(points, place, resident))
+        def at_context(count: int) -> Sequence[int]:
+            limit = self._attended if count == 1 else int
+            return all_between(CONTEXTS, context, lambda point: self._attentions[count, limit(point), resident])
 
         return Attention(*all_between(CHUNKS, tokens, at_context))
+
+    def _following_chunk(self, resident: bool, chunk: tuple[int, int]) -> int:
+        """Return the cycles of a chunk (tokens, context) in a layer; half of its append overlaps the chunk before."""
+        turn, append, attend = self.attention(*chunk, resident)
+        return turn + append // 2 + attend
 
     def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, is_concurrent: bool) -> int:
         """Return the cycles of a layer in a step of `rows` with (tokens, context) of each request, which attend
         in parallel if `is_concurrent`."""
-        cycles = self.products.layer(rows)
+        cycles = self.products.layer[rows]
         if is_concurrent:
-            return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
+            return cycles + sum(self._batches[len(chunks), context, resident] for _, context in chunks) // len(chunks)
         _, append, _ = self.attention(*chunks[0], resident)
         return cycles + append - append // 2 + sum(map(self._following[resident].__getitem__, chunks))
 
     # -- parallel requests -------------------------------------------------------------------------------------
 
-    def _batch(self, requests: int, context: int, resident: bool) -> int:
-        """Return the cycles of attention of parallel requests of one context in a layer."""
-        key = requests, context, resident
-        if key not in self._sums_of_batches:
-            full = self._concurrency
-            if requests > 2 * full:  # every further round takes as long as the second
-                one_round, two_rounds = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
-                cycles = one_round + (requests - full) * (two_rounds - one_round) // full
-            else:
-                counts = [*(at for at in ROUND if at < full), full, 2 * full]
-                cycles = between(counts, requests, lambda count: self._context(count, context, resident))
-            self._sums_of_batches[key] = cycles
-        return self._sums_of_batches[key]
+    def _batch(self, key: tuple[int, int, bool]) -> int:
+        requests, context, resident = key
+        full = self._concurrency
+        if requests > 2 * full:  # every further round takes as long as the second
+            one_round, two_rounds = (self._batches[rounds * full, context, resident] for rounds in (1, 2))
+            return one_round + (requests - full) * (two_rounds - one_round) // full
 
-    def _context(self, requests: int, context: int, resident: bool) -> int:
-        return between(CONTEXTS, context, lambda place: self._batch_at(requests, place, resident))
+        def at_count(count: int) -> int:
+            return between(
+                CONTEXTS, context, lambda point: self._simulated_batches[count, self._attended(point), resident]
+            )
 
-    def _batch_at(self, requests: int, context: int, resident: bool) -> int:
-        if self.shape.cache_window and context > 2 * self.shape.cache_window:
-            context = 2 * self.shape.cache_window
-        key = requests, context, resident
-        if key not in self._batches:
-            self.runs += 1
-            chunks = [Chunk(1, context)] * requests
-            run = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._concurrency)
-            self._batches[key] = sum(run.attention(0))
-        return self._batches[key]
+        return between([*(at for at in ROUND if at < full), full, 2 * full], requests, at_count)
+
+    def _simulate_batch(self, key: tuple[int, int, bool]) -> int:
+        requests, context, resident = key
+        chunks = [Chunk(1, context)] * requests
+        return sum(self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._concurrency).attention(0))
 
 
 class StepTimes:
@@ -176,14 +165,13 @@ class StepTimes:
         self.parts, self.kv = self.kinds[-1][0].products, kv
         self._began = products.total
         self._all = products
-        self._runs = 0
-        self._swaps: dict[tuple[int, bool, int], int] = {}
-        self._timed_steps: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
+        self._swaps = Memo[tuple[int, bool, int], int](lambda key: simulator.swap(*key, kv))
+        self._timed_steps = Memo(self._run)
 
     @property
     def runs(self) -> int:
         """Number of simulations of attention and of whole steps."""
-        return self._runs + sum(layer.runs for layer, _ in self.kinds)
+        return self._swaps.count + self._timed_steps.count + sum(layer.runs for layer, _ in self.kinds)
 
     def table(self) -> list[list[int]]:
         """Return all simulated times of attention of a model of equal layers, for `restore`."""
@@ -203,7 +191,7 @@ class StepTimes:
         rows, is_concurrent = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
         resident = rows <= self.parts.resident_rows
         layers = sum(count * layer.cycles(rows, chunks, resident, is_concurrent) for layer, count in self.kinds)
-        return self.parts.edge(rows, len(chunks)) + layers
+        return self.parts.edge[rows, len(chunks)] + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Return the number of requests that attend in parallel: more than 1 only in a generation step."""
@@ -213,32 +201,23 @@ class StepTimes:
         """Return the cycles of the DMA copies of a request's keys and values to swap space (`out`) or from it; all
         layers take as long as the first."""
 
-        def value(at: int) -> int:
-            key = at, out, block_size
-            if key not in self._swaps:
-                self._runs += bool(at)
-                self._swaps[key] = self.simulator.swap(at, out, block_size, self.kv) if at else 0
-            return self._swaps[key]
-
-        return self.layers * between(CONTEXTS, tokens, value)
+        return self.layers * between(CONTEXTS, tokens, lambda at: self._swaps[at, out, block_size] if at else 0)
 
     # -- the check ---------------------------------------------------------------------------------------------
 
-    def _run(self, chunks: Sequence[tuple[int, int]], layers: int) -> Timed:
-        key = tuple(chunks), layers
-        if key not in self._timed_steps:
-            self._runs += 1
-            parts = [Chunk(*chunk) for chunk in chunks]
-            concurrency = self._side_by_side(chunks)
-            self._timed_steps[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, concurrency=concurrency)
-        return self._timed_steps[key]
+    def _run(self, step: tuple[tuple[tuple[int, int], ...], int]) -> Timed:
+        """Simulate a step of (chunks, layers)."""
+        chunks, layers = step
+        concurrency = self._side_by_side(chunks)
+        parts = [Chunk(*chunk) for chunk in chunks]
+        return self.simulator.run(parts, Parts.ALL, layers, self.kv, concurrency=concurrency)
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
         """Simulate a whole step of `most` layers, or until layers of all shapes have occurred twice; other layers take
         as long as the last of their shape."""
         turn = self.shape.whole_every or 1
         layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
-        run = self._run(chunks, layers)
+        run = self._timed_steps[tuple(chunks), layers]
         lengths = [end - begin for begin, end in pairwise((0, *run.ends))][-turn:]
         cycles = run.cycles + sum(lengths[index % len(lengths)] for index in range(self.layers - layers))
         tokens = sum(tokens for tokens, _ in chunks)
@@ -249,7 +228,7 @@ class StepTimes:
         the second from the second. None for a model of at most two layers, or of layers that differ."""
         if len(self.kinds) > 1:
             return None
-        run = self._run(chunks, min(MOST, self.layers))
+        run = self._timed_steps[tuple(chunks), min(MOST, self.layers)]
         if len(run.ends) < 3:
             return None
         first, second, *_, last = run.ends

@@ -7,6 +7,7 @@ swap space, which all slots share, and from there to the new slot. Answers must 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,26 +76,21 @@ class DecoderServer:
         self.slots = [FunctionalMachine(self.decoder.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self.computed = 0
         """Number of tokens computed so far."""
-        self._cycles: dict[int, int] = {}
-        self._swaps: dict[tuple[int, bool], int] = {}
+        self._cycles = cache(self._token_cycles)
+        self.swap_cycles = cache(self._swap_cycles)
+        """Function from (tokens, whether to swap space) to the CA_HYBRID cycles of the copies of a request."""
 
     def step_cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Return the CA_HYBRID cycles of a step: each token of each chunk separately, at its position."""
-        return sum(self._token(at) for tokens, context in chunks for at in range(context, context + tokens))
+        return sum(self._cycles(at) for tokens, context in chunks for at in range(context, context + tokens))
 
-    def _token(self, position: int) -> int:
-        if position not in self._cycles:
-            memory = {self.decoder.address(POSITION): position.to_bytes(4, "little")}
-            self._cycles[position] = run_commands(self.decoder.step(0), self._npu, memory=memory).cycles
-        return self._cycles[position]
+    def _token_cycles(self, position: int) -> int:
+        memory = {self.decoder.address(POSITION): position.to_bytes(4, "little")}
+        return run_commands(self.decoder.step(0), self._npu, memory=memory).cycles
 
-    def swap_cycles(self, tokens: int, out: bool) -> int:
-        """Return the CA_HYBRID cycles of the copies of a request's keys and values."""
-        key = tokens, out
-        if key not in self._swaps:
-            commands = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
-            self._swaps[key] = run_commands(commands, self._npu).cycles
-        return self._swaps[key]
+    def _swap_cycles(self, tokens: int, out: bool) -> int:
+        commands = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
+        return run_commands(commands, self._npu).cycles
 
     def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
         """Return the commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""

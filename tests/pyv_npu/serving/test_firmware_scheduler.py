@@ -82,7 +82,7 @@ def test_another_decision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host replays with a larger budget: the first step differs."""
     real = on_core.replay
     other = SchedulerConfig(blocks=20, block_size=4, max_num_batched_tokens=33, max_num_seqs=6)
-    monkeypatch.setattr(on_core, "replay", lambda requests, port, config: real(requests, port, other))
+    monkeypatch.setattr(on_core, "replay", lambda port, config: real(port, other))
     with pytest.raises(PyvNpuError, match=r"^step 0: the firmware decided "):
         serve_on_core(Workload("w", "test", (Request(0, 0, 60, 2),)), TIGHT_MEMORY, platform("tight"), step_cycles)
 
