@@ -1,6 +1,6 @@
 """Figures of a sweep: columns of its table, each computed from the record of a point."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -20,7 +20,18 @@ class Figure(NamedTuple):
 
     unit: str
     meaning: str
-    of: Callable[[Record], Cell]
+    source: str | Callable[[Record], Cell]
+    """Path into the record, or function of it."""
+    divisor: float = 1
+
+    def of(self, record: Record) -> Cell:
+        """Return the value of a record; of a list, the sum."""
+        value: Any = self.source(record) if callable(self.source) else at(record, self.source)
+        if isinstance(value, list):
+            value = sum(value)
+        if not isinstance(value, int | float | str):
+            return None
+        return value if self.divisor == 1 else value / self.divisor  # type: ignore[operator]
 
 
 def derived_figures(run: Result[Any]) -> dict[str, Any]:
@@ -111,10 +122,6 @@ def at(record: Any, path: str) -> Any:
     return record
 
 
-def _path(path: str) -> Callable[[Record], Cell]:
-    return lambda record: at(record, path)
-
-
 def _busy(kind: str) -> Callable[[Record], Cell]:
     """Return the mean share of the cycles in which an engine of a kind is busy."""
 
@@ -130,24 +137,9 @@ def _seconds(record: Record) -> float | None:
     return cycles / clock if cycles and clock else None
 
 
-def _energy(record: Record) -> Cell:
-    energy = at(record, "result.energy.total_pj")
-    return None if energy is None else energy / 1e12
-
-
-def _per_second(path: str) -> Callable[[Record], Cell]:
-    def rate(record: Record) -> Cell:
-        seconds, count = _seconds(record), at(record, path)
-        return round(count / seconds, 6) if seconds and count is not None else None
-
-    return rate
-
-
-def _stages() -> Iterable[tuple[str, Figure]]:
-    for stage in ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify", "response"):
-        for point in ("p50", "p95", "p99", "max", "mean"):
-            path = f"result.latency.stages.{stage}.{point}"
-            yield f"{stage}_{point}", Figure("core cycles", f"{stage}, {point.upper()}", _path(path))
+def _commands_per_second(record: Record) -> Cell:
+    seconds, count = _seconds(record), at(record, "result.npu.completed")
+    return round(count / seconds, 6) if seconds and count is not None else None
 
 
 def _first(*paths: str) -> Callable[[Record], Cell]:
@@ -176,68 +168,48 @@ def _token_rate(record: Record) -> Cell:
     return _first("result.llm.tokens_per_second", "result.output_tokens_per_second")(record)
 
 
-def _waits() -> Iterable[tuple[str, Figure]]:
-    for name in ("ttft", "tpot", "itl", "e2e"):
-        for point in ("mean", "p50", "p90", "p99"):
-            yield (
-                f"{name}_{point}",
-                Figure("s", f"{name.upper()} of a request, {point.upper()}", _nanoseconds(name, point)),
-            )
-
-
-def _nanoseconds(name: str, point: str) -> Callable[[Record], Cell]:
-    def seconds(record: Record) -> Cell:
-        value = at(record, f"result.{name}_ns.{point}")
-        return None if value is None else value / 1e9
-
-    return seconds
-
-
-def _roles() -> Iterable[tuple[str, Figure]]:
-    for role in ("weight", "activation", "kv", "total"):
-        for way in ("read", "written"):
-            text = f"DRAM bytes {way}" if role == "total" else f"DRAM bytes {way}: {role}"
-            name = f"bytes_{way}" if role == "total" else f"{role}_bytes_{way}"
-            yield name, Figure("bytes", text, _path(f"result.traffic.{role}.{way}"))
-
-
+STAGES = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify", "response")
+ROLES = (*((role, f"{role}_", f": {role}") for role in ("weight", "activation", "kv")), ("total", "", ""))
+"""Roles of traffic, with the prefix of their figures and the end of the meaning."""
 FIGURES: Mapping[str, Figure] = {
-    "cycles": Figure("core cycles", "the whole run", _path("result.cycles")),
+    "cycles": Figure("core cycles", "the whole run", "result.cycles"),
     "seconds": Figure("s", "the whole run", _seconds),
-    "commands_per_second": Figure("1/s", "commands complete", _per_second("result.npu.completed")),
+    "commands_per_second": Figure("1/s", "commands complete", _commands_per_second),
     "tokens_per_second": Figure("tokens/s", "tokens of a decoder, or of answers", _token_rate),
-    "goodput": Figure("requests/s", "requests that meet the limits of --slo", _path("result.goodput")),
-    "requests_per_second": Figure("requests/s", "requests answered", _path("result.requests_per_second")),
-    **dict(_waits()),
-    "preemptions": Figure("", "requests that gave up their blocks", _path("result.preemptions")),
-    "blocks_max": Figure("blocks", "blocks of keys and values in use at most", _path("result.most_blocks")),
-    "blocks_total": Figure("blocks", "blocks of keys and values", _path("result.blocks.total")),
-    "control": Figure("share", "time per token in the firmware that schedules", _path("result.control.tpot_share")),
-    "step_error": Figure("share", "error of the times of steps, at most", _path("result.step_time.largest_error")),
+    "goodput": Figure("requests/s", "requests that meet the limits of --slo", "result.goodput"),
+    "requests_per_second": Figure("requests/s", "requests answered", "result.requests_per_second"),
+    **{f"{name}_{point}": Figure("s", f"{name.upper()} of a request, {point.upper()}", f"result.{name}_ns.{point}", 1e9)
+       for name in ("ttft", "tpot", "itl", "e2e") for point in ("mean", "p50", "p90", "p99")},
+    "preemptions": Figure("", "requests that gave up their blocks", "result.preemptions"),
+    "blocks_max": Figure("blocks", "blocks of keys and values in use at most", "result.most_blocks"),
+    "blocks_total": Figure("blocks", "blocks of keys and values", "result.blocks.total"),
+    "control": Figure("share", "time per token in the firmware that schedules", "result.control.tpot_share"),
+    "step_error": Figure("share", "error of the times of steps, at most", "result.step_time.largest_error"),
     "capacity": Figure("requests/s", "requests within the limits, of --find-rate",
-                       _path("result.capacity.requests_per_second")),
-    "instret": Figure("instructions", "of the core", _path("result.instret")),
-    "work": Figure("core cycles", "first submission to last completion", _path("result.cycles_parts.work")),
-    **dict(_stages()),
-    "t_submit": Figure("core cycles", "mean over all submissions", _path("derived.t_submit")),
+                       "result.capacity.requests_per_second"),
+    "instret": Figure("instructions", "of the core", "result.instret"),
+    "work": Figure("core cycles", "first submission to last completion", "result.cycles_parts.work"),
+    **{f"{stage}_{point}": Figure("core cycles", f"{stage}, {point.upper()}", f"result.latency.stages.{stage}.{point}")
+       for stage in STAGES for point in ("p50", "p95", "p99", "max", "mean")},
+    "t_submit": Figure("core cycles", "mean over all submissions", "derived.t_submit"),
     "core_per_command": Figure("core cycles", "core time in submit functions a command",
-                               _path("derived.core_per_command")),
-    "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", _path("derived.submit_per_compute")),
-    "response": Figure("core cycles", "arrival to accepted, mean", _path("derived.response")),
+                               "derived.core_per_command"),
+    "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", "derived.submit_per_compute"),
+    "response": Figure("core cycles", "arrival to accepted, mean", "derived.response"),
     "refused": Figure("attempts", "turned away by a full queue, or by a device that is disabled",
-                      _path("result.npu.rejected")),
-    "retried": Figure("attempts", "refused, and made again", _path("derived.retried")),
-    "dropped": Figure("submissions", "refused, and given up", _path("derived.rejected")),
-    "rejected": Figure("submissions", "as dropped", _path("derived.rejected")),
-    "waited": Figure("core cycles", "for room in a full queue, summed over submissions", _path("derived.waited")),
+                      "result.npu.rejected"),
+    "retried": Figure("attempts", "refused, and made again", "derived.retried"),
+    "dropped": Figure("submissions", "refused, and given up", "derived.rejected"),
+    "rejected": Figure("submissions", "as dropped", "derived.rejected"),
+    "waited": Figure("core cycles", "for room in a full queue, summed over submissions", "derived.waited"),
     "te_utilization": Figure("share", "tensor engines busy, mean", _busy("te")),
     "ve_utilization": Figure("share", "vector engines busy, mean", _busy("ve")),
     "dma_utilization": Figure("share", "DMA channels busy, mean", _busy("dma")),
-    "queue_depth_max": Figure("commands", "deepest device queue", _path("result.npu.queue_depth_max")),
-    "barrier_wait": Figure("core cycles", "commands behind barriers", _path("result.npu.barrier_wait")),
-    "bank_conflict_stall": Figure("core cycles", "stalled by bank conflicts, summed",
-                                  lambda record: _sum(at(record, "result.npu.bank_conflict_stall"))),
-    **dict(_roles()),
+    "queue_depth_max": Figure("commands", "deepest device queue", "result.npu.queue_depth_max"),
+    "barrier_wait": Figure("core cycles", "commands behind barriers", "result.npu.barrier_wait"),
+    "bank_conflict_stall": Figure("core cycles", "stalled by bank conflicts, summed", "result.npu.bank_conflict_stall"),
+    **{f"{prefix}bytes_{way}": Figure("bytes", f"DRAM bytes {way}{text}", f"result.traffic.{role}.{way}")
+       for role, prefix, text in ROLES for way in ("read", "written")},
     "kv_bytes_moved": Figure("bytes", "keys and values between DRAM and scratchpad, all steps", _kv_moved),
     "kv_bytes_per_token": Figure("bytes", "keys and values of a token, all layers",
                                  _decoder("kv_capacity.kv_bytes_per_token")),
@@ -245,17 +217,16 @@ FIGURES: Mapping[str, Figure] = {
                           _decoder("kv_capacity.t_max_limit")),
     "logits_error": Figure("", "largest error of the logits of a step, relative to the reference's largest value",
                            _logits_error),
-    "dma_cycles": Figure("core cycles", "channels busy, summed over them",
-                         lambda record: _sum(at(record, "result.npu.dma_busy"))),
-    "bw_usage": Figure("share", "bandwidth of DRAM in use, mean", _path("derived.bw_usage")),
-    "spm_bytes": Figure("bytes", "cost: scratchpad", _path("costs.spm_bytes")),
-    "macs": Figure("MACs", "cost: multipliers of the tensor engines", _path("costs.macs")),
-    "queue_bytes": Figure("bytes", "cost: ring and device queue", _path("costs.queue_bytes")),
-    "area": Figure("mm2", "cost: area, an estimate", _path("costs.area")),
-    "energy": Figure("J", "the whole run, an estimate", _energy),
-    "edp": Figure("J s", "energy times delay, an estimate", _path("result.energy.edp_js")),
-    "power": Figure("W", "mean, an estimate", _path("result.energy.power_w")),
-    "tops_per_watt": Figure("TOPS/W", "operations over energy, an estimate", _path("result.energy.tops_per_watt")),
+    "dma_cycles": Figure("core cycles", "channels busy, summed over them", "result.npu.dma_busy"),
+    "bw_usage": Figure("share", "bandwidth of DRAM in use, mean", "derived.bw_usage"),
+    "spm_bytes": Figure("bytes", "cost: scratchpad", "costs.spm_bytes"),
+    "macs": Figure("MACs", "cost: multipliers of the tensor engines", "costs.macs"),
+    "queue_bytes": Figure("bytes", "cost: ring and device queue", "costs.queue_bytes"),
+    "area": Figure("mm2", "cost: area, an estimate", "costs.area"),
+    "energy": Figure("J", "the whole run, an estimate", "result.energy.total_pj", 1e12),
+    "edp": Figure("J s", "energy times delay, an estimate", "result.energy.edp_js"),
+    "power": Figure("W", "mean, an estimate", "result.energy.power_w"),
+    "tops_per_watt": Figure("TOPS/W", "operations over energy, an estimate", "result.energy.tops_per_watt"),
 }  # fmt: skip
 """Figures by name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is one too."""
 
@@ -276,10 +247,6 @@ COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
 """Costs of a device; shown by default if they vary."""
 
 
-def _sum(values: Any) -> Cell:
-    return sum(values) if isinstance(values, list) else None
-
-
 def select_figures(names: Sequence[str]) -> dict[str, Figure]:
     """Return figures by name. UsageError for an unknown name."""
     selection = {}
@@ -287,7 +254,7 @@ def select_figures(names: Sequence[str]) -> dict[str, Figure]:
         if name in FIGURES:
             selection[name] = FIGURES[name]
         elif "." in name:
-            selection[name] = Figure("", f"{name} of the result", _scalar(f"result.{name}"))
+            selection[name] = Figure("", f"{name} of the result", f"result.{name}")
         else:
             hint = did_you_mean(name, FIGURES)
             raise UsageError(
@@ -295,11 +262,3 @@ def select_figures(names: Sequence[str]) -> dict[str, Figure]:
                 "run, such as latency.reasons.bus"
             )
     return selection
-
-
-def _scalar(path: str) -> Callable[[Record], Cell]:
-    def value(record: Record) -> Cell:
-        result = at(record, path)
-        return result if isinstance(result, int | float | str) else _sum(result)
-
-    return value
