@@ -33,7 +33,7 @@ from pyv_npu.report.timeline import TimelineRow, named
 from pyv_npu.report.write import write_run
 from pyv_npu.result import Result
 from pyv_npu.run_sections import summary
-from pyv_npu.studies.fault_outcomes import defaults, run_both
+from pyv_npu.studies.fault_outcomes import DEFAULTS, run_both
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, check_submit
 from pyv_npu.workloads.data import Tensors, Values, calibration_of
 from pyv_npu.workloads.firmware import LEVEL
@@ -117,7 +117,7 @@ class Simulator:
         check_isa(self._effective, "te_isa")
         self._faults = read_plan(Path(faults)) if isinstance(faults, str | Path) else tuple(map(make_fault, faults))
         if self._faults and "driver.timeout" not in self._effective.origins:
-            recovering = with_values(self._effective.config, defaults(self._effective.config))
+            recovering = with_values(self._effective.config, DEFAULTS)
             self._effective = self._effective.adopt(recovering, "faults")
         self.config = self._effective.config
         check_level(self.config)

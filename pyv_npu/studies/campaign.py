@@ -84,52 +84,43 @@ def run_campaign(
     return campaigns[0]
 
 
-class _Draws:
-    """Random source for the parameters that the plan omits."""
+def _opportunities(runs: FaultedRuns, mode: str, fault: Fault) -> Sequence[int]:
+    """Return cycles from which a fault can act, from the first submission on."""
+    if mode not in fault.action.modes:
+        return ()
+    if fault.action.point is Point.NOW:
+        first = min((cycles[0] for cycles in runs.points.values() if cycles), default=0)
+        return range(first, runs.reference.cycles)
+    return runs.points.get(fault.action.point, ())
 
-    def __init__(self, runs: FaultedRuns, mode: str) -> None:
-        self._runs = runs
-        self._mode = mode
-        self._first = min((cycles[0] for cycles in runs.points.values() if cycles), default=0)
-        """Cycle of the first submission, the earliest cycle that is drawn."""
 
-    def opportunities(self, fault: Fault) -> Sequence[int]:
-        """Return cycles from which the fault can act."""
-        if self._mode not in fault.action.modes:
-            return ()
-        if fault.action.point is Point.NOW:
-            return range(self._first, self._runs.reference.cycles)
-        return self._runs.points.get(fault.action.point, ())
-
-    def drawn(self, fault: Fault, random: Random) -> Fault:
-        at = fault.at
-        if at is None:
-            opportunities = self.opportunities(fault)
-            cycle = opportunities[random.randrange(len(opportunities))]
-            at = Trigger("cycle", max(cycle - 1, 0))  # within a cycle the NPU acts before triggers fire
-        values = dict(fault.values)
-        for name, rule in fault.action.parameters.items():
-            if name in values:
-                continue
-            if rule.kind == "address":
-                base = self._runs.pages[random.randrange(len(self._runs.pages))]
-                values[name] = base + 4 * random.randrange(PAGE // 4)
-            elif rule.kind == "names":
-                values[name] = rule.names[random.randrange(len(rule.names))]
-            else:
-                values[name] = random.randint(rule.low, rule.high)
-        return replace(fault, at=at, values=values)
+def _draw(runs: FaultedRuns, mode: str, fault: Fault, random: Random) -> Fault:
+    """Draw the parameters of a fault that the plan omits."""
+    at = fault.at
+    if at is None:
+        cycle = random.choice(_opportunities(runs, mode, fault))
+        at = Trigger("cycle", max(cycle - 1, 0))  # within a cycle the NPU acts before triggers fire
+    values = dict(fault.values)
+    for name, rule in fault.action.parameters.items():
+        if name in values:
+            continue
+        if rule.kind == "address":
+            values[name] = random.choice(runs.pages) + 4 * random.randrange(PAGE // 4)
+        elif rule.kind == "names":
+            values[name] = random.choice(rule.names)
+        else:
+            values[name] = random.randint(rule.low, rule.high)
+    return replace(fault, at=at, values=values)
 
 
 def _campaign(
     runs: FaultedRuns, mode: str, plan: Sequence[Fault], count: int, seed: int, say: Callable[[str], None]
 ) -> Campaign:
-    draws = _Draws(runs, mode)
-    useful = [fault for fault in plan if draws.opportunities(fault) or fault.action.point is Point.ACCESS]
+    useful = [fault for fault in plan if _opportunities(runs, mode, fault) or fault.action.point is Point.ACCESS]
     ineffective = [fault.do for fault in plan if fault not in useful]
     if not useful:
         raise BadInputError(f"no campaign: the program has no point for {', '.join(ineffective)}; name other faults")
-    faults = [draws.drawn(useful[number % len(useful)], Random(f"{seed} {number}")) for number in range(count)]
+    faults = [_draw(runs, mode, useful[number % len(useful)], Random(f"{seed} {number}")) for number in range(count)]
     runs.prepare(faults)
     results = []
     for number, fault in enumerate(faults):
@@ -202,12 +193,9 @@ def rows(campaign: Campaign) -> Iterator[Mapping[str, Any]]:
 def csv(campaigns: Sequence[Campaign]) -> str:
     """Return a CSV line for each run."""
     heads = ("mode", "run", "do", "at", "parameters", "acted", "outcome", "detected_by", "cycles_lost")
-    rows = list[list[str]]()
-    for campaign in campaigns:
-        for run in campaign.runs:
-            values = " ".join(f"{name}={value}" for name, value in run.fault.values.items())
-            verdict = run.verdict
-            cells = [campaign.mode, run.number, run.fault.do, run.fault.at, values, run.acted, verdict.outcome.value,
-                     " ".join(verdict.detected_by), verdict.cycles_lost]  # fmt: skip
-            rows.append(["" if cell is None else str(cell).replace(",", ";") for cell in cells])
-    return csv_text(heads, rows)
+    cells = (
+        (campaign.mode, number, fault.do, fault.at, " ".join(f"{name}={value}" for name, value in fault.values.items()),
+         acted, verdict.outcome.value, " ".join(verdict.detected_by), verdict.cycles_lost)
+        for campaign in campaigns for number, fault, acted, verdict in campaign.runs
+    )  # fmt: skip
+    return csv_text(heads, (["" if cell is None else str(cell).replace(",", ";") for cell in row] for row in cells))

@@ -1,7 +1,7 @@
 """Outcomes of injected faults: a run with faults against the same run without (docs/reliability.md)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +12,7 @@ from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.boot import requirements
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.faults.record import InjectedFault, Record
+from pyv_npu.faults.record import Record
 from pyv_npu.result import Detail, Result
 from pyv_npu.workloads.workload import PreparedWorkload, Session
 
@@ -59,21 +59,13 @@ class Verdict(NamedTuple):
     """Cycles more than the run without faults; None if the run did not end."""
 
 
-def defaults(config: Config) -> Mapping[str, object]:
-    """Return the defaults of keys in runs with faults: a driver that recovers."""
-    return {"driver.timeout": DRIVER_TIMEOUT}
+DEFAULTS: Mapping[str, object] = {"driver.timeout": DRIVER_TIMEOUT}
+"""Defaults of keys in runs with faults: a driver that recovers."""
 
 
 def longest(reference: int) -> int:
     """Return the cycles after which a run with faults hangs; `reference`: cycles of the run without."""
     return max(LONGER * reference, reference + MORE)
-
-
-def limit_run(config: Config, reference: int) -> Config:
-    """Return the configuration of a run with faults, limited in cycles; `reference`: cycles of the run without."""
-    if config.run.max_cycles is not None:
-        return config
-    return replace(config, run=replace(config.run, max_cycles=longest(reference)))
 
 
 class Evidence(NamedTuple):
@@ -145,7 +137,8 @@ def program_lines(uart: str, program: Program) -> list[str]:
 def run_both(prepared: PreparedWorkload[D], config: Config, plain: Session, injected: Session) -> Result[D]:
     """Run without faults, then with the faults of the session `injected`; return that run with its outcome."""
     reference = prepared.run(config, plain)
-    run = prepared.run(limit_run(config, reference.cycles or 0), injected)
+    limit = longest(reference.cycles or 0) if config.run.max_cycles is None else config.run.max_cycles
+    run = prepared.run(replace(config, run=replace(config.run, max_cycles=limit)), injected)
     return replace(run, faults=to_json(reference, run, judge(evidence_of(reference), evidence_of(run))))
 
 
@@ -181,19 +174,12 @@ def _recovery_notes(record: Record) -> list[dict[str, Any]]:
     return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
 
 
-def inactive_faults(run: Result[Any]) -> Iterator[str]:
-    """Yield a line for each fault that did not act."""
-    for number, entry in enumerate(record_of(run).injected, 1):
-        if not entry.fired:
-            yield f"fault {number} never acted: {_name_of(entry)}; its trigger did not come, or nothing that it acts on"
-
-
 def check_faults_acted(run: Result[Any]) -> None:
     """Raise BadInputError, with their names, for faults that did not act."""
-    lines = list(inactive_faults(run))
+    lines = []
+    for number, (fault, fired) in enumerate(record_of(run).injected, 1):
+        if not fired:
+            name = f"{fault.name} ({fault})" if fault.name else str(fault)
+            lines.append(f"fault {number} never acted: {name}; its trigger did not come, or nothing that it acts on")
     if lines:
         raise BadInputError("; ".join(lines))
-
-
-def _name_of(entry: InjectedFault) -> str:
-    return f"{entry.fault.name} ({entry.fault})" if entry.fault.name else str(entry.fault)

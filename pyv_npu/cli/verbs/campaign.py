@@ -55,7 +55,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     session.check_values(args)
     workload = work.workload(args, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)
-    effective = effective.with_defaults(fault_outcomes.defaults(effective.config), NAME)
+    effective = effective.with_defaults(fault_outcomes.DEFAULTS, NAME)
     config = effective.config
     if config.run.max_cycles is not None:
         raise UsageError(f"--max-cycles {config.run.max_cycles}: a campaign sets the limit of a run by itself; drop it")

@@ -72,7 +72,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
         from pyv_npu.studies import fault_outcomes
 
         plan = read_plan(run_args.faults)
-        effective = effective.with_defaults(fault_outcomes.defaults(effective.config), "--faults")
+        effective = effective.with_defaults(fault_outcomes.DEFAULTS, "--faults")
     config = effective.config
     workload.check(config)
     session.check(shown, config, core=workload.uses_core(config))

@@ -284,4 +284,4 @@ def test_the_record_of_the_driver_has_its_first_sixteen_entries() -> None:
 
 
 def test_a_driver_recovers_after_ten_thousand_cycles_unless_it_is_told_otherwise() -> None:
-    assert fault_outcomes.defaults(load().config) == {"driver.timeout": 10_000}
+    assert fault_outcomes.DEFAULTS == {"driver.timeout": 10_000}
