@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.sections import Part
 from pyv_npu.studies.sweep.charts import effect_parts
 from pyv_npu.studies.sweep.effects import break_even, crossing_text
 from pyv_npu.studies.sweep.figures import select_figures, submissions
 from pyv_npu.studies.sweep.table import ERROR, MODE, Table, is_integer
-from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.firmware import run_whole
 
 FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
 BREAK_EVEN = ("t_submit", "core_per_command", "response")
@@ -51,11 +50,7 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
         settings = {**sweep.fixed, sweep.key: value}
         point: dict[str, Any] = {"value": int(value, 0) if is_integer(value) else value}
         for mode in MODES:
-            mode_config = with_values(config, {**settings, "npu.mode": mode})
-            run = run_program(mode_config, program, mode_config.run.args)
-            if run.stop.reason is StopReason.INTERRUPTED:
-                raise KeyboardInterrupt
-            point[mode] = submissions(run)
+            point[mode] = submissions(run_whole(with_values(config, {**settings, "npu.mode": mode}), program))
         points.append(point)
     figures = [name for name in (*FIGURES, "response", "rejected") if any(p[m][name] for p in points for m in MODES)]
     document: dict[str, Any] = {"key": sweep.key, "fixed": dict(sweep.fixed), "figures": figures, "points": points}

@@ -10,11 +10,10 @@ from random import Random
 from typing import Any
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import requirements
 from pyv_npu.config import Config, with_values
-from pyv_npu.result import Comparison, Result
-from pyv_npu.workloads.firmware import Detail, run_program
+from pyv_npu.result import Comparison
+from pyv_npu.workloads.firmware import run_whole
 
 DEFAULT = 6
 JITTERED = ("burst", "gap")
@@ -59,7 +58,7 @@ def run_phases(
     ratios: dict[str, list[float | None]] = {name: [value] for name, value in first.items()}
     for values in phases:
         jittered = with_values(config, {f"run.args.{name}": value for name, value in values.items()})
-        loose, tight = (_run(with_values(jittered, {"npu.mode": mode}), program) for mode in ("loose", "tight"))
+        loose, tight = (run_whole(with_values(jittered, {"npu.mode": mode}), program) for mode in ("loose", "tight"))
         for name, value in Comparison(loose, tight).ratio.items():
             ratios[name].append(value)
     return {
@@ -68,13 +67,6 @@ def run_phases(
         "ratios": ratios,
         "spread": {name: spread(values) for name, values in ratios.items()},
     }
-
-
-def _run(config: Config, program: Program) -> Result[Detail]:
-    run = run_program(config, program, config.run.args)
-    if run.stop.reason is StopReason.INTERRUPTED:
-        raise KeyboardInterrupt
-    return run
 
 
 def spread(values: Sequence[float | None]) -> list[float] | None:

@@ -8,10 +8,9 @@ the distances: loose as near as tight, and tight as far as loose.
 from typing import Any, NamedTuple
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
-from pyv_npu.result import Comparison, Result, headline, stage_of
-from pyv_npu.workloads.firmware import Detail, run_program
+from pyv_npu.result import Comparison, headline, stage_of
+from pyv_npu.workloads.firmware import run_whole
 
 
 class Distance(NamedTuple):
@@ -69,7 +68,4 @@ def run_placement(config: Config, program: Program, comparison: Comparison) -> d
 
 def _median(config: Config, program: Program, mode: str, distance: Distance, stage: str) -> float | None:
     """Return the P50 of a stage in a run of a mode with its device at a distance."""
-    run: Result[Detail] = run_program(with_distance(config, mode, distance), program, config.run.args)
-    if run.stop.reason is StopReason.INTERRUPTED:
-        raise KeyboardInterrupt
-    return stage_of(run.json, stage).get("p50")
+    return stage_of(run_whole(with_distance(config, mode, distance), program).json, stage).get("p50")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
-from pyv_ext.engines.core import Stop
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu import boot
 from pyv_npu.boot import MODEL_SUFFIXES, find_program
 from pyv_npu.config import Config
@@ -150,6 +150,14 @@ def run_program(
     detail, counters = Detail() if values else FirmwareTimingDetail(), platform.npu.counters.to_json()
     events.close()
     return Result(loaded.name, config, detail, hart.cycle, counters, events, core, figures, layers=layers)
+
+
+def run_whole(config: Config, program: "str | Path | Program") -> Result[Detail]:
+    """Run firmware with the arguments of the configuration. KeyboardInterrupt on Ctrl-C."""
+    run = run_program(config, program, config.run.args)
+    if run.stop.reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return run
 
 
 def _located(stop: Stop, program: Program) -> Stop:

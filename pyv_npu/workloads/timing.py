@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.issue.plans import Plans
-from npu_device.levels.critical_path import CriticalPath, Path
+from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
 from npu_device.operations.limits import KEYS, POOL_KEY, TABLE
@@ -74,32 +74,25 @@ def run_commands(
     PyvNpuError for a command that the device refuses, which no compiled model has.
     """
     check_level(level)
-    works = kernels or {}
-    listed = [
-        Listed(command.descriptor, 0, command.block, works.get(index, 0)) for index, command in enumerate(commands)
-    ]
     events = EventStream(keep=keep or explained)
-    completed = _completions(events)
-    traffic = RoleTraffic()
+    traffic, analytic, works = RoleTraffic(), level == "IA_TIMING", kernels or {}
     events.subscribe(traffic.add)
     if watch is not None:
         events.subscribe(watch)
-    analytic = level == "IA_TIMING"
+    listed = [
+        Listed(command.descriptor, 0, command.block, works.get(index, 0)) for index, command in enumerate(commands)
+    ]
     runner = Runner(list_config(config, len(listed)), events, values=False, analytic=analytic)
-    for address, data in (memory or {}).items():
-        runner.memory.write_bytes(address, data)
-    run = runner.run(listed)
-    _check(run, commands)
+    layers, run = _run(runner, listed, commands, memory)
     counted = run.device.counters.to_json()
-    counters = None if analytic else counted
-    ends = tuple(completed[ticket] for ticket in run.tickets)
     explanation = None
     if explained:
-        explanation = explain(Spans(events.batches()), runner.config, _critical_path(listed, runner))
-    engines = counted.get("kv_engines", {})
+        path = CriticalPath(runner.config, runner.memory).walk(runner.place(listed), [0] * len(listed))
+        explanation = explain(Spans(events.batches()), runner.config, path)
     return TimingRun(
-        max(ends, default=0), _finish_cycles(commands, ends), counters, events, explanation, traffic, engines
-    )
+        max((layer.cycle for layer in layers), default=0), layers, None if analytic else counted, events, explanation,
+        traffic, counted.get("kv_engines", {}),
+    )  # fmt: skip
 
 
 def layer_ends(
@@ -111,35 +104,33 @@ def layer_ends(
     """Return the cycles of layers as in `run_commands` at CA_HYBRID, without events and counters. `plans`: shared by
     runs on this device. PyvNpuError as in `run_commands`."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
-    events = EventStream()
-    completed = _completions(events)
-    runner = Runner(list_config(config, len(listed)), events, values=False)
+    runner = Runner(list_config(config, len(listed)), EventStream(), values=False)
     if plans is not None:
         runner.device.use_plans(plans)
-    for address, data in (memory or {}).items():
-        runner.memory.write_bytes(address, data)
-    run = runner.run(listed)
-    _check(run, commands)
-    return _finish_cycles(commands, tuple(completed[ticket] for ticket in run.tickets))
+    return _run(runner, listed, commands, memory)[0]
 
 
-def _completions(events: EventStream) -> dict[int, int]:
-    """Collect the cycle in which each ticket completes."""
+def _run(
+    runner: Runner, listed: Sequence[Listed], commands: Sequence[Command], memory: Mapping[int, bytes] | None
+) -> tuple[tuple[LayerEnd, ...], Run]:
+    """Run commands; raise the first error that the device logged, with its layer."""
     completed: dict[int, int] = {}
 
     def note(batch: Batch) -> None:
         finish_events = batch[batch["what"] == What.DONE]
         completed.update(zip(finish_events["ticket"].tolist(), finish_events["cycle"].tolist(), strict=True))
 
-    events.subscribe(note)
-    return completed
-
-
-def _check(run: Run, commands: Sequence[Command]) -> None:
-    """Raise the first error that the device logged, with its layer."""
+    runner.events.subscribe(note)
+    for address, data in (memory or {}).items():
+        runner.memory.write_bytes(address, data)
+    run = runner.run(listed)
     for entry in run.device.error_log:
         layer = commands[run.tickets.index(entry.ticket)].layer
         raise refusal(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
+    last: dict[str, int] = {}
+    for command, ticket in zip(commands, run.tickets, strict=True):
+        last[command.layer] = max(completed[ticket], last.get(command.layer, 0))
+    return tuple(LayerEnd(*item) for item in last.items()), run
 
 
 def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
@@ -152,14 +143,3 @@ def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
     if TABLE in reason:
         return BadInputError(f"{text}: give inputs whose indices are in the table, --input NAME=FILE.npy")
     return PyvNpuError(text if KEYS in reason else f"{text}; a bug of the compiler")
-
-
-def _finish_cycles(commands: Sequence[Command], finish_cycles: Sequence[int]) -> tuple[LayerEnd, ...]:
-    last: dict[str, int] = {}
-    for command, cycle in zip(commands, finish_cycles, strict=True):
-        last[command.layer] = max(cycle, last.get(command.layer, 0))
-    return tuple(LayerEnd(*item) for item in last.items())
-
-
-def _critical_path(listed: Sequence[Listed], runner: Runner) -> Path:
-    return CriticalPath(runner.config, runner.memory).walk(runner.place(listed), [0] * len(listed))
