@@ -15,7 +15,7 @@ from PIL import Image
 from pyv_npu.cli.shared import replay
 from pyv_npu.observe.latency.arrivals import recorded
 from pyv_npu.serving.traces import read_workload
-from pyv_npu.studies.diff_charts import cumulative
+from pyv_npu.studies.diff_page import cumulative
 from pyv_npu.studies.perplexity import read_tokens
 from pyv_npu.workloads.data import read_input, read_inputs
 

@@ -28,7 +28,7 @@ from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.kv_quant.encoded_kv import read_thresholds
 from pyv_npu.platform import Platform
 from pyv_npu.studies import diff
-from pyv_npu.studies.diff_text import page, render
+from pyv_npu.studies.diff_page import page, render
 from pyv_npu.studies.sweep import axes
 from pyv_npu.studies.sweep.folder import SweepFolder, changed_points
 from pyv_npu.workloads.firmware import load as load_program

@@ -7,7 +7,7 @@ from typing import Any
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.studies import diff
-from pyv_npu.studies.diff_text import page, render
+from pyv_npu.studies.diff_page import page, render
 from pyv_npu.text import as_json
 
 BEYOND = 1

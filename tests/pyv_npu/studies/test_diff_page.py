@@ -13,7 +13,7 @@ from browser import chromium, draw_all, open_page
 
 from pyv_npu.cli import main
 from pyv_npu.report.vega import deflated, gantts_of
-from pyv_npu.studies.diff_charts import cumulative
+from pyv_npu.studies.diff_page import cumulative
 from toolchain.examples import EXAMPLES
 
 WIDTHS = (400, 1400, 2560)
