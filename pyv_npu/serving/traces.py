@@ -48,13 +48,17 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
     if not first:
         raise BadInputError(f"{path}: is empty; a workload has a request on each line")
     if first.lstrip().startswith("{"):
-        form, rows = _json_form(path, lines), _json(path, lines)
+        names, rows = next(_json(path, lines)).names, _json(path, lines)
     else:
-        form, rows = _csv_form(path, first), _csv(path, lines)
+        names, rows = {name.strip() for name in first.split(",")}, _csv(path, lines)
+    form, reader = next(((form, reader) for form, fields, reader in _FORMS if names.issuperset(fields)), ("", None))
+    if reader is None:
+        forms = "; ".join(f"{form}: {','.join(fields)}" for form, fields, _ in _FORMS)
+        raise BadInputError(f"{path}: line 1: {first[:60]!r} is of no known form ({forms})")
     limit = MOST_REQUESTS if most is None else most
     requests, omitted = list[Request](), 0
     for row in rows:
-        read = _READERS[form](row, len(requests))
+        read = reader(row, len(requests))
         omitted += not read
         requests += read
         if len(requests) >= limit:
@@ -71,6 +75,10 @@ class _Row:
 
     def fail(self, name: str, value: object, rule: str) -> BadInputError:
         return BadInputError(f"{self._location}: {name} {value!r}: {rule}")
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name in self._fields if self.has(name)}
 
     def has(self, name: str) -> bool:
         return self._fields.get(name) is not None
@@ -147,33 +155,6 @@ def _json(path: Path, lines: list[str]) -> Iterator[_Row]:
         yield _Row(path, number, document)
 
 
-def _json_form(path: Path, lines: list[str]) -> str:
-    fields = next(_json(path, lines))
-    if fields.has("hash_ids") or (fields.has("timestamp") and fields.has("input_length")):
-        return "mooncake"
-    if fields.has("sub_requests") or fields.has("input_toks"):
-        return "llmservingsim"
-    raise BadInputError(
-        f"{path}: line 1: is of no known form: LLMServingSim has input_toks or sub_requests, Mooncake input_length"
-    )
-
-
-_HEADERS = {
-    "vidur": ("arrived_at", "num_prefill_tokens", "num_decode_tokens"),
-    "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-    "burstgpt": ("Timestamp", "Request tokens", "Response tokens"),
-}
-
-
-def _csv_form(path: Path, header: str) -> str:
-    names = {name.strip() for name in header.split(",")}
-    for form, needed in _HEADERS.items():
-        if names.issuperset(needed):
-            return form
-    forms = "; ".join(f"{form}: {','.join(needed)}" for form, needed in _HEADERS.items())
-    raise BadInputError(f"{path}: line 1: header {header[:60]!r} is of no known form ({forms})")
-
-
 def _csv(path: Path, lines: list[str]) -> Iterator[_Row]:
     rows = csv.reader(lines)
     heads: list[str] = []
@@ -245,12 +226,12 @@ def _mooncake(row: _Row, first: int) -> list[Request]:
 
 
 def _vidur(row: _Row, first: int) -> list[Request]:
-    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in _HEADERS["vidur"][1:])
+    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in ("num_prefill_tokens", "num_decode_tokens"))
     return [Request(first, row.nanoseconds("arrived_at", _NS), prompt, answer)]
 
 
 def _azure(row: _Row, first: int) -> list[Request]:
-    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in _HEADERS["azure"][1:])
+    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in ("ContextTokens", "GeneratedTokens"))
     return [Request(first, _date(row), prompt, answer)]
 
 
@@ -272,14 +253,20 @@ def _date(row: _Row) -> int:
 
 def _burstgpt(row: _Row, first: int) -> list[Request]:
     """Return the request of a call, or [] for a failed call, which has no response."""
-    prompt, answer = (row.integer(name, 0, MOST_TOKENS) for name in _HEADERS["burstgpt"][1:])
+    prompt, answer = (row.integer(name, 0, MOST_TOKENS) for name in ("Request tokens", "Response tokens"))
     at = row.nanoseconds("Timestamp", _NS)
     return [Request(first, at, prompt, answer)] if prompt and answer else []
 
 
-_READERS: dict[str, Callable[[_Row, int], list[Request]]] = {
-    "llmservingsim": _servingsim, "mooncake": _mooncake, "vidur": _vidur, "azure": _azure, "burstgpt": _burstgpt,
-}  # fmt: skip
+_FORMS: tuple[tuple[str, tuple[str, ...], Callable[[_Row, int], list[Request]]], ...] = (
+    ("llmservingsim", ("input_toks",), _servingsim),
+    ("llmservingsim", ("sub_requests",), _servingsim),
+    ("mooncake", ("input_length",), _mooncake),
+    ("vidur", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur),
+    ("azure", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure),
+    ("burstgpt", ("Timestamp", "Request tokens", "Response tokens"), _burstgpt),
+)
+"""Forms, with the fields by which they are recognised, and their readers."""
 
 
 def _from_zero(requests: list[Request]) -> list[Request]:

@@ -20,7 +20,7 @@ from npu_device.levels.runner import Listed, Runner, list_config, suspend_gc
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
-from pyv_npu.config import Config, with_values
+from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS, EnergyConfig, tile_sizes
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.analysis.energy import PICO, Prices
@@ -169,28 +169,23 @@ def packed(config: Config, qconfig: QConfig) -> Config:
             key, now = f"npu.{engine}.unpack_int{bits}", getattr(engine_config, f"unpack_int{bits}")
             if not packing and now != 1:
                 raise UsageError(f"{key} = {now}: the QConfig has packing.use_packed_int{bits} false; drop one of them")
-    values = _unpack_cycles(config.npu, qconfig)
-    return with_values(config, {f"npu.{engine}.{key}": cycles for (engine, key), cycles in values.items()})
+    return replace(config, npu=_unpacking(config.npu, qconfig))
 
 
-def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
-    """Return (engine, key) -> cycles for widths that a QConfig packs and the configuration leaves at the default."""
-    return {
-        (engine, f"unpack_int{bits}"): pack_factor(bits)
-        for bits, packing in qconfig.packed.items()
-        for engine, engine_config in (("te", npu.te), ("ve", npu.ve))
-        if packing and getattr(engine_config, f"unpack_int{bits}") == 1
-    }
+def _unpacking(npu: NpuConfig, qconfig: QConfig) -> NpuConfig:
+    """Return the device with the cycles to unpack the widths that a QConfig packs, where they have the default."""
+    te, ve = dict[str, Any](), dict[str, Any]()
+    for bits, packing in qconfig.packed.items():
+        for engine, values in ((npu.te, te), (npu.ve, ve)):
+            key = f"unpack_int{bits}"
+            if packing and getattr(engine, key) == 1:
+                values[key] = pack_factor(bits)
+    return replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve))
 
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """Return the device of a run as seen by the compiler, with a QConfig for the widths of weights."""
-    cycles_by_key = _unpack_cycles(npu, qconfig)
-    te, ve = dict[str, Any](), dict[str, Any]()
-    for (engine, key), cycles in cycles_by_key.items():
-        (te if engine == "te" else ve)[key] = cycles
-    unpacking = replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve))
-    return target_of(unpacking, mapping)._replace(qconfig=qconfig)
+    return target_of(_unpacking(npu, qconfig), mapping)._replace(qconfig=qconfig)
 
 
 def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:

@@ -3,6 +3,7 @@
 Cycles are NPU cycles of one head and one of its two products, unless stated otherwise.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ TABLE_SIZES = (8, 16, 32)
 SIMULATED = 512
 """Maximum length at which the table is also simulated cycle by cycle."""
 KIND = DataType.FP16
+CONSTANTS = ("lanes", "channel_bytes", "lat", "restart", "double_buffer")
+"""Constants that the paper does not publish."""
 CHAINS = (1, 2, 4, 8, 16)
 NO_GAIN = 0.01
 FARTHEST = 1 << 20
@@ -97,19 +100,9 @@ WINDOWS = (0, 128, 64, 32, 16)
 def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
     """Return the shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
 
-    def small(tiles: int) -> bool:
-        return case(constants, 2 * engines * tiles, engines, width).gain - 1 < NO_GAIN
-
-    high = 1
-    while not small(high):
-        high *= 2
-        if 2 * engines * high > FARTHEST:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if small(middle) else (middle, high)
-    return 2 * engines * high
+    lengths = range(2 * engines, FARTHEST + 1, 2 * engines)
+    index = bisect_left(lengths, True, key=lambda length: case(constants, length, engines, width).gain - 1 < NO_GAIN)
+    return lengths[index] if index < len(lengths) else None
 
 
 # -- the paper's table -------------------------------------------------------------------------------------------------
@@ -221,7 +214,8 @@ def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
         "schema": 1, "reproduction": "chained-ve", "source": SOURCE, "exact": exact, "table": rows,
         "key_accesses": accesses, "windows": windows(),
         "experiment": {
-            "published": PAPER, "calibrated": _constants(constants), "shape": shape.name, "head_dim": width,
+            "published": PAPER, "calibrated": {name: getattr(constants, name) for name in CONSTANTS},
+            "shape": shape.name, "head_dim": width,
             "cycles": {form: paper.work[form].cycles for form in FORMS},
             "chained_over_plain": paper.work["plain"].cycles / paper.work["tile"].cycles,
             "mask_skip_over_chained": paper.gain,
@@ -229,13 +223,6 @@ def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
         "sweep": [_row(prefill, shape) for prefill in cases],
         "crossover": {str(t): {"steps": steps, "cycles": cycles} for t, (steps, cycles) in ends.items()},
         "grid": [chain._asdict() for chain in grid(npu, shape, PAPER_LENGTH)],
-    }  # fmt: skip
-
-
-def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
-    return {
-        "lanes": constants.lanes, "channel_bytes": constants.channel_bytes, "lat": constants.lat,
-        "restart": constants.restart, "double_buffer": constants.double_buffer,
     }  # fmt: skip
 
 

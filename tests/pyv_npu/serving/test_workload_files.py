@@ -58,6 +58,11 @@ def test_a_file_is_recognised_and_read(form: str, tmp_path: Path) -> None:
     assert (made.form, list(made.requests), made.omitted) == (form, wanted, int(form == "burstgpt"))
 
 
+FORMS = (
+    "llmservingsim: input_toks; llmservingsim: sub_requests; mooncake: input_length; vidur: arrived_at,"
+    "num_prefill_tokens,num_decode_tokens; azure: TIMESTAMP,ContextTokens,GeneratedTokens; burstgpt: Timestamp,Request "
+    "tokens,Response tokens"
+)
 BAD = {
     '{"input_toks": 0, "output_toks": 5}\n': "FILE: line 1: input_toks 0: must be 1..16777216",
     '{"input_toks": 1, "output_toks": 5}\n{"input_toks": 2}\n': "FILE: line 2: no output_toks: every request has one",
@@ -70,8 +75,7 @@ BAD = {
         "FILE: line 1: sub_requests[0]: output_toks 'x': must be a whole number",
     '{"input_toks": 1, "output_toks": 5}\n[1]\n': "FILE: line 2: '[1]': must be a JSON object",
     '{"input_toks": 1e400, "output_toks": 5}\n': "FILE: line 1: input_toks inf: must be a whole number",
-    '{"foo": 1}\n': "FILE: line 1: is of no known form: LLMServingSim has input_toks or sub_requests, Mooncake "
-                    "input_length",
+    '{"foo": 1}\n': f"FILE: line 1: '{{\"foo\": 1}}' is of no known form ({FORMS})",
     "": "FILE: is empty; a workload has a request on each line",
     "arrived_at,num_prefill_tokens,num_decode_tokens\n": "FILE: holds no request; give at least one",
     "arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1\n":
@@ -85,9 +89,7 @@ BAD = {
     "arrived_at,num_prefill_tokens,num_decode_tokens\n1,1\n": "FILE: line 2: 2 fields: the header names 3",
     "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n":
         "FILE: line 2: TIMESTAMP 'yesterday': must be a date like 2023-11-16 18:15:46.6805900",
-    "a,b\n1,2\n": "FILE: line 1: header 'a,b' is of no known form (vidur: arrived_at,num_prefill_tokens,"
-                  "num_decode_tokens; azure: TIMESTAMP,ContextTokens,GeneratedTokens; burstgpt: Timestamp,Request "
-                  "tokens,Response tokens)",
+    "a,b\n1,2\n": f"FILE: line 1: 'a,b' is of no known form ({FORMS})",
     '{"timestamp": 0, "input_length": 600, "output_length": 52, "hash_ids": [46]}\n':
         "FILE: line 1: hash_ids '1 names': must name each 512 of 600 tokens",
 }  # fmt: skip
