@@ -68,7 +68,7 @@ def check_level(config: Config) -> None:
 
 
 @dataclass(frozen=True)
-class Model(Workload["ModelDetail"]):
+class Model(Workload[Detail]):
     """ONNX file with compiler options and inputs; other inputs are random with `run.seed`."""
 
     defaults: ClassVar[Mapping[str, object]] = SUBMITTING
@@ -78,6 +78,8 @@ class Model(Workload["ModelDetail"]):
     """File (.npz) with inputs."""
     single: Mapping[str, Path | float] = field(default_factory=dict)
     """Input -> file, or a number for all elements."""
+    values: bool = True
+    """Whether the model is computed; otherwise its commands are only timed, without a submitter."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -85,7 +87,7 @@ class Model(Workload["ModelDetail"]):
         return (*([] if self.inputs is None else [self.inputs]), *paths, *self.choices.files)
 
     def uses_core(self, config: Config) -> bool:
-        return config.run.sim_level in CORE_LEVELS
+        return self.values and config.run.sim_level in CORE_LEVELS
 
     def sees_core(self, config: Config) -> bool:
         return config.run.sim_level != "IA"
@@ -94,11 +96,20 @@ class Model(Workload["ModelDetail"]):
         return seen_by_compiler(config)
 
     def check(self, config: Config) -> None:
-        check_level(config)
-        check_submit(config, self.choices.submit)
+        if self.values:
+            check_level(config)
+            check_submit(config, self.choices.submit)
+        else:
+            timing.check_level(config.run.sim_level)
 
-    def prepare(self, config: Config) -> "CompiledModel":
+    def prepare(self, config: Config) -> "CompiledModel | TimedCommands":
         self.check(config)
+        if not self.values:
+            host = Stopwatch()
+            compiled = compile_for(config, self.path, self.choices)
+            cpu_seconds = host.figures()["cpu_s"]
+            inputs = complete_inputs(compiled, config.run.seed, {}) if compiled.kernels else {}
+            return TimedCommands(compiled, cpu_seconds, ia.kernels_of(compiled, config.npu, inputs))
         arrays = {} if self.inputs is None else read_inputs(self.inputs)
         for option, names in (("--inputs", arrays), ("--input", self.single)):
             for name in names:
@@ -336,35 +347,6 @@ def archive(tensors: Tensors) -> bytes:
 
 
 # -- timing only (`--timing-only`) -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TimedModel(Workload["ModelTimingDetail"]):
-    """ONNX model whose commands are only timed."""
-
-    path: Path
-    choices: Choices = field(default_factory=Choices)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return self.choices.files
-
-    def sees_core(self, config: Config) -> bool:
-        return True
-
-    def sees(self, config: Config) -> Hashable:
-        return seen_by_compiler(config)
-
-    def check(self, config: Config) -> None:
-        timing.check_level(config.run.sim_level)
-
-    def prepare(self, config: Config) -> "TimedCommands":
-        self.check(config)
-        host = Stopwatch()
-        compiled = compile_for(config, self.path, self.choices)
-        cpu_seconds = host.figures()["cpu_s"]
-        inputs = complete_inputs(compiled, config.run.seed, {}) if compiled.kernels else {}
-        return TimedCommands(compiled, cpu_seconds, ia.kernels_of(compiled, config.npu, inputs))
 
 
 @dataclass(frozen=True)

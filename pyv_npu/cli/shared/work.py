@@ -214,14 +214,12 @@ def _workload_of(args: argparse.Namespace, program: str, kind: WorkloadType, on_
         from pyv_npu.workloads.command_list import CommandList
 
         return CommandList(program)
-    if kind is WorkloadType.MODEL:
+    if kind in (WorkloadType.MODEL, WorkloadType.TIMED):
         from pyv_npu.workloads.model import Model
 
+        if kind is WorkloadType.TIMED:
+            return Model(model_file(program), choices(args), values=False)
         return Model(model_file(program), choices(args), args.inputs, _inputs(args.input or ()))
-    if kind is WorkloadType.TIMED:
-        from pyv_npu.workloads.model import TimedModel
-
-        return TimedModel(model_file(program), choices(args))
     return _generation(args, program) if kind is WorkloadType.DECODER else _built_in(args, program, on_core)
 
 

@@ -16,7 +16,7 @@ from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.studies.sweep import point as points
 from pyv_npu.studies.sweep.point import Job, JobRunner, Record
-from pyv_npu.workloads.model import TimedModel
+from pyv_npu.workloads.model import Model
 
 QUICK = ["--arg", "phases=2", "--arg", "n=4"]
 ROOT = Path(__file__).parents[3]
@@ -139,7 +139,7 @@ def test_changed_code_is_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("key", "same"), [("npu.queue.tight_size", True), ("core.timing.load", False)])
 def test_a_model_without_firmware_sees_the_core_that_its_kernels_run_on(key: str, same: bool) -> None:
-    addresses, timed = points.Addresses(), TimedModel(Path("m.onnx"))
+    addresses, timed = points.Addresses(), Model(Path("m.onnx"), values=False)
     one, other = (addresses.of(timed, with_values(Config(), {key: value})) for value in (4, 8))
     assert (one == other) is same
 

@@ -23,7 +23,7 @@ from pyv_npu.result import Result
 from pyv_npu.sections import as_text
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.compiled import GENERATED
-from pyv_npu.workloads.model import Model, ModelDetail, TimedModel, run_compiled
+from pyv_npu.workloads.model import Model, ModelDetail, run_compiled
 from pyv_npu.workloads.workload import Session
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
@@ -215,7 +215,7 @@ def test_command_lists_have_every_kernel(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(("level", "whole"), [("IA_TIMING", True), ("IA_TIMING", False), ("CA_HYBRID", False)])
 def test_levels_without_a_core_time_its_kernels(level: str, whole: bool, tmp_path: Path) -> None:
     """As a run through firmware does, to the cycle; the rest of that run is submission."""
-    work = (Model if whole else TimedModel)(suppressed(tmp_path))
+    work = Model(suppressed(tmp_path), values=whole)
     prepared = work.prepare(Config())
     firmware = Model(suppressed(tmp_path)).run(with_values(Config(), {"npu.mode": "tight"}))
     result = prepared.run(with_values(Config(), {"npu.mode": "tight", "run.sim_level": level}), Session(keep=True))
@@ -229,7 +229,7 @@ def test_levels_without_a_core_time_its_kernels(level: str, whole: bool, tmp_pat
 
 
 def test_kernels_are_timed_on_the_core_that_is_configured(tmp_path: Path) -> None:
-    prepared, cycles = TimedModel(saved(tmp_path)).prepare(Config()), []
+    prepared, cycles = Model(saved(tmp_path), values=False).prepare(Config()), []
     for latency in (1, 5):
         config = with_values(Config(), {"run.sim_level": "IA_TIMING", "core.timing.load": latency})
         cycles.append(prepared.run(config).cycles)
@@ -237,7 +237,7 @@ def test_kernels_are_timed_on_the_core_that_is_configured(tmp_path: Path) -> Non
 
 
 def test_ctrl_c_while_a_kernel_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    prepared = TimedModel(saved(tmp_path)).prepare(Config())
+    prepared = Model(saved(tmp_path), values=False).prepare(Config())
     monkeypatch.setattr(Platform, "run", lambda platform: Stop(StopReason.INTERRUPTED, None))
     with pytest.raises(KeyboardInterrupt):
         prepared.run(Config())
