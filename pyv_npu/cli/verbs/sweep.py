@@ -142,7 +142,7 @@ def _sweep(
     folder = SweepFolder(args.output)
     with folder.lock():
         rows, jobs = _rows(values, points)
-        pending_jobs = [job for job in jobs.values() if not folder.has(job.address)]
+        pending_jobs = [job for job in jobs.values() if folder.record(job.address) is None]
         progress = Progress(call, folder, len(jobs), len(jobs) - len(pending_jobs))
         code, command_line = None, call.command_line
         if args.point is not None:
@@ -226,15 +226,14 @@ def _write(
     front: Sequence[str], links: Mapping[int, str],
 ) -> None:  # fmt: skip
     """Write the tables and the page."""
-    folder.write_csv(table.heads, table.cells)
+    document = {"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
+                "command_line": call.command_line}  # fmt: skip
+    command = shlex.join([*_point_command(call.command_line), "-o", "DIR", "--point", "N"])
+    folder.write(document, table, page(points.name, table, front, command, links))
     try:
         folder.write_parquet(table.heads, table.cells)
     except MissingExtraError as error:
         diagnose(str(error))
-    folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
-                     "command_line": call.command_line})  # fmt: skip
-    command = shlex.join([*_point_command(call.command_line), "-o", "DIR", "--point", "N"])
-    folder.write_page(page(points.name, table, front, command, links))
     manifest.write(folder.place, NAME, fingerprints(points.inputs), [path.name for path in folder.tables()])
 
 

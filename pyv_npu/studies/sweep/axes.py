@@ -55,6 +55,28 @@ class SweepPlan:
     listed: tuple[Values, ...] = field(default=())
     """Explicit points, after those of the axes."""
 
+    def __post_init__(self) -> None:
+        """UsageError for no axis, a repeated axis, or axes that cannot advance together."""
+        sizes: dict[str, int] = {}
+        for name, values in self.axes:
+            if name in sizes:
+                raise UsageError(f"axis {name}: is given twice; keep one")
+            sizes[name] = len(values)
+        members: set[str] = set()
+        for group in self.together:
+            text = ",".join(group)
+            for name in group:
+                if name not in sizes:
+                    raise UsageError(f"--zip {text}: there is no axis {name}; axes are {', '.join(sizes) or 'none'}")
+                if name in members:
+                    raise UsageError(f"--zip {text}: {name} advances with others already; name it once")
+                members.add(name)
+            if len({sizes[name] for name in group}) > 1:
+                counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
+                raise UsageError(f"--zip {text}: axes that advance together have equally many values: {counts}")
+        if not (self.axes or self.listed):
+            raise UsageError(f"a sweep needs an axis: {FORM}")
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the axes, in the order of the table."""
@@ -110,7 +132,7 @@ def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterat
 
 def plan(texts: Sequence[str], together: Sequence[str] = ()) -> SweepPlan:
     """Parse the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the argument."""
-    return check_plan(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
+    return SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together))
 
 
 def axis(text: str) -> Axis:
@@ -162,30 +184,6 @@ def _range(text: str, shown: str) -> list[str]:
     if not values:
         raise UsageError(f"axis {shown}: {text} runs from {first} to {last} and holds no value; turn it round")
     return values
-
-
-def check_plan(candidate: SweepPlan) -> SweepPlan:
-    """Return the plan. UsageError for no axis, a repeated axis, or axes that cannot advance together."""
-    names = [axis.name for axis in candidate.axes]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"axis {name}: is given twice; keep one")
-    sizes = {axis.name: len(axis.values) for axis in candidate.axes}
-    members: set[str] = set()
-    for group in candidate.together:
-        text = ",".join(group)
-        for name in group:
-            if name not in sizes:
-                raise UsageError(f"--zip {text}: there is no axis {name}; axes are {', '.join(names) or 'none'}")
-            if name in members:
-                raise UsageError(f"--zip {text}: {name} advances with others already; name it once")
-            members.add(name)
-        if len({sizes[name] for name in group}) > 1:
-            counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
-            raise UsageError(f"--zip {text}: axes that advance together have equally many values: {counts}")
-    if not names and not candidate.listed:
-        raise UsageError(f"a sweep needs an axis: {FORM}")
-    return candidate
 
 
 # -- from a file -------------------------------------------------------------------------------------------------------
@@ -248,7 +246,7 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
         tuple({str(name): _word(value) for name, value in point.items()} for point in points),
     )  # fmt: skip
     base = {str(name): _word(value) for name, value in document.get("base", {}).items()}
-    return SweepFile(document["program"], check_plan(candidate), base, tuple(map(str, document.get("figures", ()))))
+    return SweepFile(document["program"], candidate, base, tuple(map(str, document.get("figures", ()))))
 
 
 def _list_values(name: str, values: object) -> tuple[str, ...]:

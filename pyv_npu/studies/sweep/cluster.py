@@ -3,8 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,20 +84,17 @@ def _address(scheduler: str) -> str:
         return scheduler
 
 
-@contextmanager
-def _client(scheduler: str) -> "Iterator[Client]":
+def _client(scheduler: str) -> "Client":
     from distributed import Client
 
     named = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
     try:
-        connection = Client(**named, timeout=PATIENCE)
+        return Client(**named, timeout=PATIENCE)
     except (TimeoutError, OSError, ValueError) as error:
         reason = "; ".join(str(error).splitlines()) or type(error).__name__
         raise UsageError(
             f"--scheduler {scheduler}: no scheduler answers ({reason}); `dask scheduler` starts one"
         ) from None
-    with connection as client:
-        yield client
 
 
 def _check_workers(client: "Client", scheduler: str, code: str) -> int:

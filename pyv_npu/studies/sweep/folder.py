@@ -15,7 +15,7 @@ from pyv_npu.csv_table import write_csv
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.report.folder import check_holds_only
 from pyv_npu.studies.sweep.point import SCHEMA, Record
-from pyv_npu.studies.sweep.table import SHORT
+from pyv_npu.studies.sweep.table import SHORT, Table
 from toolchain.errors import require_extra
 
 POINTS, REPORTS, LOCK = "points", "reports", ".lock"
@@ -50,10 +50,6 @@ class SweepFolder:
             lock.flush()
             yield
 
-    def has(self, address: str) -> bool:
-        """Check whether the folder has the record of a point."""
-        return self.record(address) is not None
-
     def keep(self, address: str, record: Record) -> None:
         """Write the record of a point, with its address and a hash of both."""
         document = {**record, "address": address, "sha256": _digest(record, address)}
@@ -80,14 +76,11 @@ class SweepFolder:
         file = page if page.is_file() else self._file(address)
         return str(file.relative_to(self.place)) if file.is_file() else ""
 
-    def describe(self, document: Mapping[str, Any]) -> None:
-        """Write the description of the sweep."""
+    def write(self, document: Mapping[str, Any], table: Table, page: str) -> None:
+        """Write the description of the sweep, its table and its page."""
         write_text(self.place / SWEEP, json.dumps(document, indent=2) + "\n")
-
-    def write_csv(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-        """Write table.csv and return its path."""
-        write_csv(self.place / CSV, heads, rows)
-        return self.place / CSV
+        write_csv(self.place / CSV, table.heads, table.cells)
+        write_text(self.place / PAGE, page)
 
     def write_parquet(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
         """Write table.parquet and return its path. MissingExtraError: pyarrow is not installed; the file of an
@@ -101,10 +94,6 @@ class SweepFolder:
         with draft_of(path) as draft:
             parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), draft)
         return path
-
-    def write_page(self, text: str) -> None:
-        """Write report.html."""
-        write_text(self.place / PAGE, text)
 
     def tables(self) -> list[Path]:
         """Return the files beside the points."""
