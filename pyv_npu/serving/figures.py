@@ -28,6 +28,8 @@ from pyv_npu.serving.server import LedgerRow, Run
 from toolchain.decoders.shapes import Shape
 
 FIGURES = ("ttft", "tpot", "itl", "e2e")
+ATTAINMENT = 0.9
+"""Share of requests that must meet the limits of `--slo` at a rate within the capacity, as in DistServe (OSDI 2024)."""
 PERCENTILES = (50, 90, 95, 99)
 COLUMNS = (
     "instance id", "request id", "model", "input", "output", "arrival", "end_time", "latency", "queuing_delay", "TTFT",
@@ -170,8 +172,8 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
     }
 
 
-def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
-    """Return a line per request, by end as in LLMServingSim."""
+def tables(run: Run, model: str, kv: KvBytes) -> dict[str, bytes]:
+    """Return steps.csv, and requests.csv: a line per request, by end as in LLMServingSim."""
     kv_bytes, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
     rows = []
     served = zip(run.served, run.times, strict=True)
@@ -186,7 +188,7 @@ def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
              record.recomputed, record.reused, record.peak, record.control, bytes_, aligned, record.swaps,
              swapped.get(request.id, 0) * kv.token)
         )  # fmt: skip
-    return csv_text(COLUMNS, rows)
+    return {"requests.csv": csv_text(COLUMNS, rows).encode(), "steps.csv": run.steps_csv}
 
 
 def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:

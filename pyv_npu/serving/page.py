@@ -8,7 +8,7 @@ from pyv_npu.report.charts import Line, distributions, line_view, link_views
 from pyv_npu.report.page import render
 from pyv_npu.report.run_page import parameters
 from pyv_npu.sections import Cell, Chart, Facts, Note, Part, Section, Table, Tile, Value, Verdict
-from pyv_npu.serving.figures import FIGURES, PERCENTILES, preemptions_text
+from pyv_npu.serving.figures import ATTAINMENT, FIGURES, PERCENTILES, preemptions_text
 from pyv_npu.serving.server import LedgerRow
 from pyv_npu.units import number, quantity, scale_of
 
@@ -114,7 +114,7 @@ def _overload(figures: Mapping[str, Any]) -> str:
 def _limits_of_rate(run: "ServedWorkload") -> str:
     """Describe the highest good rate, and the rate that is too high."""
     overload = min((trial.rate, trial.problem) for trial in run.trials if trial.problem)
-    capacity = f"{number(run.capacity)} requests/s with {run.attainment:.0%} within the limits"
+    capacity = f"{number(run.capacity)} requests/s with {ATTAINMENT:.0%} within the limits"
     return f"{capacity}; at {number(overload[0])}: {overload[1]}"
 
 

@@ -11,7 +11,7 @@ from pyv_npu.config import Config, Effective
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_npu.result import Detail, Result
 from pyv_npu.sections import Section, Verdict
-from pyv_npu.serving.figures import KvBytes, requests_csv, run_keys, summary
+from pyv_npu.serving.figures import ATTAINMENT, KvBytes, run_keys, summary, tables
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.page import page, sentences, serving_sections
 from pyv_npu.serving.requests import Workload
@@ -30,8 +30,6 @@ RESERVED = 100
 
 Products = dict[Simulator, ProductTimes]
 """Times of simulated products, shared by points of a sweep."""
-ATTAINMENT = 0.9
-"""Share of requests that must meet the limits of `--slo` at a rate within the capacity, as in DistServe (OSDI 2024)."""
 PRECISION = 1.02
 """Ratio of the lowest bad rate to the highest good rate at which the search ends."""
 STEADY = 4
@@ -168,11 +166,6 @@ class ServedWorkload(Detail):
         """Highest rate within the limits, requests per second; None without `--find-rate`."""
         return max((trial.rate for trial in self.trials if not trial.problem), default=None)
 
-    @property
-    def attainment(self) -> float:
-        """Share of the requests that must meet the limits at a rate within the capacity."""
-        return ATTAINMENT
-
     @cached_property
     def figures(self) -> dict[str, Any]:
         return summary(self.run, self.serving.slo, self.serving.kv_bytes)
@@ -183,12 +176,6 @@ class ServedWorkload(Detail):
         errors = [abs(check.error) for check in self.checks]
         return max(errors, default=None)
 
-    @property
-    def control(self) -> float | None:
-        """Share of firmware in the time between tokens; None: the host schedules, or nothing was generated."""
-        share: float | None = self.run.control.get("tpot_share")
-        return share
-
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
         return {
@@ -196,7 +183,7 @@ class ServedWorkload(Detail):
             "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.run.clock_hz,
             "workload": {"name": workload.name, "form": workload.form, "requests": len(workload.requests),
                          "changed": workload.changed, "omitted": workload.omitted, "clients": workload.clients},
-            "scheduler": {name: getattr(config, name) for name in config.__dataclass_fields__},
+            "scheduler": dict(vars(config)),
             **self.figures,
             "refusals": {str(request): why for request, why in self.run.refused.items()},
             "blocks": {"total": config.blocks, "allocated": self.run.allocated, "released": self.run.released},
@@ -215,12 +202,7 @@ class ServedWorkload(Detail):
         return [Section("verdict", "", [Verdict(sentences(self))]), *serving_sections(self)]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """Return requests.csv and steps.csv."""
-        kv = self.serving.kv_bytes
-        return {
-            "requests.csv": requests_csv(self.run, self.serving.shape.name, kv).encode(),
-            "steps.csv": self.run.steps_csv,
-        }
+        return tables(self.run, self.serving.shape.name, self.serving.kv_bytes)
 
     def page(self, effective: Effective) -> str:
         """Return report.html; `effective`: the configuration with its origins."""

@@ -21,7 +21,7 @@ from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result
 from pyv_npu.sections import Facts, Section
-from pyv_npu.serving.figures import KvBytes, preemptions_text, requests_csv, run_keys, summary
+from pyv_npu.serving.figures import KvBytes, preemptions_text, run_keys, summary, tables
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -229,10 +229,8 @@ class ServedValues(Detail):
         ]  # fmt: skip
         return [Section("figures", f"{self.model} serves with values", [Facts(facts)])]
 
-    def files(self, result: Result[Any]) -> dict[str, bytes]:
-        """Return requests.csv and steps.csv."""
-        table = requests_csv(self.run, self.model, self.kv)
-        return {"requests.csv": table.encode(), "steps.csv": self.run.steps_csv}
+    def files(self, result: Result[Any]) -> Mapping[str, bytes]:
+        return tables(self.run, self.model, self.kv)
 
 
 PAGE = 4096

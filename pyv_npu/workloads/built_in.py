@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -28,7 +28,7 @@ from pyv_npu.units import number, quantity
 from pyv_npu.workloads.compiled import listing, mapping_of, packed, seen_by_compiler, target_with
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.kv_figures import EncodedSize, KvTraffic, csv_of, kv_capacity, kv_figures
-from pyv_npu.workloads.timing import TimingRun, run_commands
+from pyv_npu.workloads.timing import run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, PreparedWorkload, Session, Workload
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.builtin import CompiledShape, compile_shape
@@ -227,21 +227,18 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
             watch=traffic.add,
         )
         timing = {"events": timed.events.count, "finished": [layer._asdict() for layer in timed.layers]}
-        detail = self._detail(config.npu, timed.cycles, traffic, timing)
-        if self.compiled_shape.job.storage.encoded:
-            detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
+        unhindered = self._unhindered(config) if self.compiled_shape.job.storage.encoded else None
+        detail = self._detail(config.npu, timed.cycles, traffic, timing, timed.kv_engines, unhindered)
         return Result(
             self.request.name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(),
             commands=self.compiled_shape.commands, memory=self.memory, moved=timed.traffic,
         )  # fmt: skip
 
-    def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
-        """Return busy and exposed time of the engines; exposed time is the difference to a run in which nothing waits
-        for them."""
-        npu, level = config.npu, config.run.sim_level
+    def _unhindered(self, config: Config) -> int:
+        """Return the cycles of a run in which nothing waits for the engines that encode and decode."""
         gc.collect()  # frees the first device, whose page tables may be large
-        baseline = run_commands(self.compiled_shape.commands, engines.unhindered(npu), level, memory=self.memory).cycles
-        return engines.figures(timed.kv_engines, timed.cycles, npu, baseline)
+        npu, level = engines.unhindered(config.npu), config.run.sim_level
+        return run_commands(self.compiled_shape.commands, npu, level, memory=self.memory).cycles
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[PhaseDetail]":
         commands = self.compiled_shape.commands
@@ -251,19 +248,24 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         assert result.events is not None and result.cycles is not None
         for batch in result.events.batches():
             traffic.add(batch)
-        detail = self._detail(config.npu, result.cycles, traffic, {})
-        if self.compiled_shape.job.storage.encoded:
-            counted = (result.counters or {}).get("kv_engines", {})
-            engine_figures = engines.figures(counted, result.cycles, config.npu)
-            detail = replace(detail, figures={**detail.figures, "kv_engines": engine_figures})
+        counted = (result.counters or {}).get("kv_engines", {})
+        detail = self._detail(config.npu, result.cycles, traffic, {}, counted)
         return result.extended(detail, commands, self.memory)
 
     def _traffic(self) -> KvTraffic:
         return KvTraffic(self.compiled_shape.caches, (self.compiled_shape.commands,))
 
-    def _detail(self, npu: NpuConfig, cycles: int, traffic: KvTraffic, timing: Mapping[str, Any]) -> "PhaseDetail":
+    def _detail(
+        self, npu: NpuConfig, cycles: int, traffic: KvTraffic, timing: Mapping[str, Any], counted: Mapping[str, int],
+        unhindered: int | None = None,
+    ) -> "PhaseDetail":  # fmt: skip
+        """Return the detail of a run. `counted`: cycles of engines that encode and decode; `unhindered`: cycles of the
+        run without waits for them, if known."""
         llm = figures(npu, self.compiled_shape, self.request.step, cycles, traffic)
-        return PhaseDetail(llm | {"phase": self.request.phase.value}, timing, self.compiled_shape)
+        llm["phase"] = self.request.phase.value
+        if self.compiled_shape.job.storage.encoded:
+            llm["kv_engines"] = engines.figures(counted, cycles, npu, unhindered)
+        return PhaseDetail(llm, timing, self.compiled_shape)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig
@@ -30,6 +30,7 @@ from toolchain.codegen.commands import MappingOptions
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import Job, Shape
 
+F = TypeVar("F")
 PATH = Path(__file__).with_suffix(".json")
 DRAFT = PATH.with_suffix(".draft")
 """File of the costs of an incomplete run of --full."""
@@ -183,7 +184,7 @@ class StepCosts:
 
     # -- figures -----------------------------------------------------------------------------------------------
 
-    def _figure(self, name: str, simulate: Callable[[], Any]) -> Any:
+    def _figure(self, name: str, simulate: Callable[[], F]) -> F:
         """Return a figure of the last complete run, or simulate it."""
         if name not in self._figures:
             figures = self.tables.get("figures", {})
@@ -192,7 +193,8 @@ class StepCosts:
                 self._figures_simulated += 1
             self._figures[name] = figures[name] if name in figures else simulate()
             self._keep()
-        return self._figures[name]
+        figure: F = self._figures[name]
+        return figure
 
     def burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
         """Return the new tokens per second of requests of (prompt, answer) tokens that arrive together; 0: none fits.
@@ -201,18 +203,13 @@ class StepCosts:
         key = machine, model, requests, lengths
         if key not in self._bursts:
             self.report(f"{machine.name} serves {model}: {requests} requests of {lengths[0]} + {lengths[1]} tokens")
-            self._bursts[key] = self._burst(machine_for(machine, model), model, requests, lengths)
+            work = Workload("burst", "burst", tuple(Request(index, 0, *lengths) for index in range(requests)))
+            try:
+                self._bursts[key] = self._rate(machine_for(machine, model), model, work)
+            except BadInputError:
+                self._bursts[key] = 0.0
             self._keep()
         return self._bursts[key]
-
-    def _burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
-        if not blocks_for(machine, shape_of(model)):
-            return 0.0
-        work = Workload("burst", "burst", tuple(Request(index, 0, *lengths) for index in range(requests)))
-        try:
-            return self._rate(machine, model, work)
-        except BadInputError:
-            return 0.0
 
     def trace(self, machine: Machine, model: str, path: Path) -> float:
         """Return the new tokens per second of the requests of a file, all at time 0: the capacity of the system."""
@@ -222,8 +219,9 @@ class StepCosts:
 
     def _rate(self, machine: Machine, model: str, work: Workload) -> float:
         """Return the new tokens per second. BadInputError: a request does not fit."""
-        shape, times, count = shape_of(model), self.times(machine, model), machine.devices
+        shape, count = shape_of(model), machine.devices
         config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.cache_window)
+        times = self.times(machine, model)
 
         def cycles(chunks: Sequence[tuple[int, int]]) -> int:
             return max(times.cycles(chunks[at::count]) for at in range(min(count, len(chunks))))
@@ -241,9 +239,7 @@ class StepCosts:
             run = times.simulator.run(chunks, Parts.ATTENTION, 1, kv_storage(machine.kv), resident)
             return sum(run.attention(0)[1:])
 
-        name = f"attention/{machine.name}/{model}/{requests}/{context}"
-        cycles: int = self._figure(name, simulate)
-        return cycles
+        return self._figure(f"attention/{machine.name}/{model}/{requests}/{context}", simulate)
 
     def engines(self, machine: Machine, model: str, requests: int, context: int) -> dict[str, int]:
         """Return the cycles of a layer, and of the engines of all channels in it: two layers less one layer."""
@@ -252,9 +248,7 @@ class StepCosts:
             single, double = (self._engines(machine, model, layers, requests, context) for layers in (1, 2))
             return {name: double[name] - single[name] for name in single}
 
-        name = f"engines/{machine.name}/{model}/{requests}/{context}"
-        figures: dict[str, int] = self._figure(name, simulate)
-        return figures
+        return self._figure(f"engines/{machine.name}/{model}/{requests}/{context}", simulate)
 
     @staticmethod
     def _engines(machine: Machine, model: str, layers: int, requests: int, context: int) -> dict[str, int]:
@@ -275,18 +269,14 @@ class StepCosts:
             return {"products": times.layers * (run.period - attention), "attention": times.layers * attention,
                     "rest": run.cycles - 2 * run.period}  # fmt: skip
 
-        figures: dict[str, int] = self._figure(f"parts/{machine.name}/{model}/{requests}/{context}", simulate)
-        return figures
+        return self._figure(f"parts/{machine.name}/{model}/{requests}/{context}", simulate)
 
 
 def blocks_for(machine: Machine, shape: Shape) -> int:
-    """Return the number of blocks on all devices; 0: the weights do not fit."""
+    """Return the number of blocks on all devices. BadInputError: the weights do not fit."""
     npu = machine.npu
     npu = replace(npu, dram=replace(npu.dram, size=npu.dram.size * machine.devices))
-    try:
-        return blocks_of(shape, 0, npu, 16, kv_storage(machine.kv), BLOCK)
-    except BadInputError:
-        return 0
+    return blocks_of(shape, 0, npu, 16, kv_storage(machine.kv), BLOCK)
 
 
 @cache
@@ -294,9 +284,10 @@ def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
     """Check whether `requests`, each half prompt and half answer, run until the first ends without waiting or
     preemption, by the steps of the scheduler on the blocks of the memory."""
     shape, half = shape_of(model), tokens // 2
-    blocks = blocks_for(machine_for(machine, model), shape)
     work = [Request(index, 0, half, half) for index in range(requests)]
-    if not blocks:
+    try:
+        blocks = blocks_for(machine_for(machine, model), shape)
+    except BadInputError:
         return False
     scheduler = Scheduler(SchedulerConfig(blocks, BLOCK, window=shape.cache_window))
     if any(scheduler.refusal(request) for request in work):

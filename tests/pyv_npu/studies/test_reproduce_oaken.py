@@ -8,6 +8,7 @@ import pytest
 
 from pyv_npu.cli.main import main
 from pyv_npu.config.shape_file import shape_of
+from pyv_npu.errors import BadInputError
 from pyv_npu.kv_quant.ablations import (
     GROUPS,
     HEAD_DIM,
@@ -133,7 +134,9 @@ def test_steps_of_the_scheduler_tell_who_holds_16_sequences(machine: Machine, to
 
 def test_memory() -> None:
     """Specification 55, 2.1: two GPUs for large models, 70B fits no HBM."""
-    assert not blocks_for(OAKEN_HBM, shape_of("llama2-70b")) and not coexist(OAKEN_HBM, "llama2-70b", 1, 2)
+    with pytest.raises(BadInputError, match="leave no room for a block"):
+        blocks_for(OAKEN_HBM, shape_of("llama2-70b"))
+    assert not coexist(OAKEN_HBM, "llama2-70b", 1, 2)
     assert [machine_for(A100, name).devices for name in SIX] == [1, 1, 1, 2, 2, 2]
     assert element_bits(4096) == pytest.approx(4.8234, abs=1e-4)
 
