@@ -16,10 +16,9 @@ Cell = int | float | str | None
 
 
 class Figure(NamedTuple):
-    """Column of the table."""
+    """Column of the table (docs/studies.md, "Figures")."""
 
     unit: str
-    meaning: str
     source: str | Callable[[Record], Cell]
     """Path into the record, or function of it."""
     divisor: float = 1
@@ -169,64 +168,58 @@ def _token_rate(record: Record) -> Cell:
 
 
 STAGES = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify", "response")
-ROLES = (*((role, f"{role}_", f": {role}") for role in ("weight", "activation", "kv")), ("total", "", ""))
-"""Roles of traffic, with the prefix of their figures and the end of the meaning."""
+ROLES = {"weight": "weight_", "activation": "activation_", "kv": "kv_", "total": ""}
+"""Roles of traffic, with the prefix of their figures."""
 FIGURES: Mapping[str, Figure] = {
-    "cycles": Figure("core cycles", "the whole run", "result.cycles"),
-    "seconds": Figure("s", "the whole run", _seconds),
-    "commands_per_second": Figure("1/s", "commands complete", _commands_per_second),
-    "tokens_per_second": Figure("tokens/s", "tokens of a decoder, or of answers", _token_rate),
-    "goodput": Figure("requests/s", "requests that meet the limits of --slo", "result.goodput"),
-    "requests_per_second": Figure("requests/s", "requests answered", "result.requests_per_second"),
-    **{f"{name}_{point}": Figure("s", f"{name.upper()} of a request, {point.upper()}", f"result.{name}_ns.{point}", 1e9)
+    "cycles": Figure("core cycles", "result.cycles"),
+    "seconds": Figure("s", _seconds),
+    "commands_per_second": Figure("1/s", _commands_per_second),
+    "tokens_per_second": Figure("tokens/s", _token_rate),
+    "goodput": Figure("requests/s", "result.goodput"),
+    "requests_per_second": Figure("requests/s", "result.requests_per_second"),
+    **{f"{name}_{point}": Figure("s", f"result.{name}_ns.{point}", 1e9)
        for name in ("ttft", "tpot", "itl", "e2e") for point in ("mean", "p50", "p90", "p99")},
-    "preemptions": Figure("", "requests that gave up their blocks", "result.preemptions"),
-    "blocks_max": Figure("blocks", "blocks of keys and values in use at most", "result.most_blocks"),
-    "blocks_total": Figure("blocks", "blocks of keys and values", "result.blocks.total"),
-    "control": Figure("share", "time per token in the firmware that schedules", "result.control.tpot_share"),
-    "step_error": Figure("share", "error of the times of steps, at most", "result.step_time.largest_error"),
-    "capacity": Figure("requests/s", "requests within the limits, of --find-rate",
-                       "result.capacity.requests_per_second"),
-    "instret": Figure("instructions", "of the core", "result.instret"),
-    "work": Figure("core cycles", "first submission to last completion", "result.cycles_parts.work"),
-    **{f"{stage}_{point}": Figure("core cycles", f"{stage}, {point.upper()}", f"result.latency.stages.{stage}.{point}")
+    "preemptions": Figure("", "result.preemptions"),
+    "blocks_max": Figure("blocks", "result.most_blocks"),
+    "blocks_total": Figure("blocks", "result.blocks.total"),
+    "control": Figure("share", "result.control.tpot_share"),
+    "step_error": Figure("share", "result.step_time.largest_error"),
+    "capacity": Figure("requests/s", "result.capacity.requests_per_second"),
+    "instret": Figure("instructions", "result.instret"),
+    "work": Figure("core cycles", "result.cycles_parts.work"),
+    **{f"{stage}_{point}": Figure("core cycles", f"result.latency.stages.{stage}.{point}")
        for stage in STAGES for point in ("p50", "p95", "p99", "max", "mean")},
-    "t_submit": Figure("core cycles", "mean over all submissions", "derived.t_submit"),
-    "core_per_command": Figure("core cycles", "core time in submit functions a command",
-                               "derived.core_per_command"),
-    "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", "derived.submit_per_compute"),
-    "response": Figure("core cycles", "arrival to accepted, mean", "derived.response"),
-    "refused": Figure("attempts", "turned away by a full queue, or by a device that is disabled",
-                      "result.npu.rejected"),
-    "retried": Figure("attempts", "refused, and made again", "derived.retried"),
-    "dropped": Figure("submissions", "refused, and given up", "derived.rejected"),
-    "rejected": Figure("submissions", "as dropped", "derived.rejected"),
-    "waited": Figure("core cycles", "for room in a full queue, summed over submissions", "derived.waited"),
-    "te_utilization": Figure("share", "tensor engines busy, mean", _busy("te")),
-    "ve_utilization": Figure("share", "vector engines busy, mean", _busy("ve")),
-    "dma_utilization": Figure("share", "DMA channels busy, mean", _busy("dma")),
-    "queue_depth_max": Figure("commands", "deepest device queue", "result.npu.queue_depth_max"),
-    "barrier_wait": Figure("core cycles", "commands behind barriers", "result.npu.barrier_wait"),
-    "bank_conflict_stall": Figure("core cycles", "stalled by bank conflicts, summed", "result.npu.bank_conflict_stall"),
-    **{f"{prefix}bytes_{way}": Figure("bytes", f"DRAM bytes {way}{text}", f"result.traffic.{role}.{way}")
-       for role, prefix, text in ROLES for way in ("read", "written")},
-    "kv_bytes_moved": Figure("bytes", "keys and values between DRAM and scratchpad, all steps", _kv_moved),
-    "kv_bytes_per_token": Figure("bytes", "keys and values of a token, all layers",
-                                 _decoder("kv_capacity.kv_bytes_per_token")),
-    "kv_capacity": Figure("tokens", "for which the caches fit DRAM beside all else",
-                          _decoder("kv_capacity.t_max_limit")),
-    "logits_error": Figure("", "largest error of the logits of a step, relative to the reference's largest value",
-                           _logits_error),
-    "dma_cycles": Figure("core cycles", "channels busy, summed over them", "result.npu.dma_busy"),
-    "bw_usage": Figure("share", "bandwidth of DRAM in use, mean", "derived.bw_usage"),
-    "spm_bytes": Figure("bytes", "cost: scratchpad", "costs.spm_bytes"),
-    "macs": Figure("MACs", "cost: multipliers of the tensor engines", "costs.macs"),
-    "queue_bytes": Figure("bytes", "cost: ring and device queue", "costs.queue_bytes"),
-    "area": Figure("mm2", "cost: area, an estimate", "costs.area"),
-    "energy": Figure("J", "the whole run, an estimate", "result.energy.total_pj", 1e12),
-    "edp": Figure("J s", "energy times delay, an estimate", "result.energy.edp_js"),
-    "power": Figure("W", "mean, an estimate", "result.energy.power_w"),
-    "tops_per_watt": Figure("TOPS/W", "operations over energy, an estimate", "result.energy.tops_per_watt"),
+    "t_submit": Figure("core cycles", "derived.t_submit"),
+    "core_per_command": Figure("core cycles", "derived.core_per_command"),
+    "submit_per_compute": Figure("ratio", "derived.submit_per_compute"),
+    "response": Figure("core cycles", "derived.response"),
+    "refused": Figure("attempts", "result.npu.rejected"),
+    "retried": Figure("attempts", "derived.retried"),
+    "dropped": Figure("submissions", "derived.rejected"),
+    "rejected": Figure("submissions", "derived.rejected"),
+    "waited": Figure("core cycles", "derived.waited"),
+    "te_utilization": Figure("share", _busy("te")),
+    "ve_utilization": Figure("share", _busy("ve")),
+    "dma_utilization": Figure("share", _busy("dma")),
+    "queue_depth_max": Figure("commands", "result.npu.queue_depth_max"),
+    "barrier_wait": Figure("core cycles", "result.npu.barrier_wait"),
+    "bank_conflict_stall": Figure("core cycles", "result.npu.bank_conflict_stall"),
+    **{f"{prefix}bytes_{way}": Figure("bytes", f"result.traffic.{role}.{way}")
+       for role, prefix in ROLES.items() for way in ("read", "written")},
+    "kv_bytes_moved": Figure("bytes", _kv_moved),
+    "kv_bytes_per_token": Figure("bytes", _decoder("kv_capacity.kv_bytes_per_token")),
+    "kv_capacity": Figure("tokens", _decoder("kv_capacity.t_max_limit")),
+    "logits_error": Figure("", _logits_error),
+    "dma_cycles": Figure("core cycles", "result.npu.dma_busy"),
+    "bw_usage": Figure("share", "derived.bw_usage"),
+    "spm_bytes": Figure("bytes", "costs.spm_bytes"),
+    "macs": Figure("MACs", "costs.macs"),
+    "queue_bytes": Figure("bytes", "costs.queue_bytes"),
+    "area": Figure("mm2", "costs.area"),
+    "energy": Figure("J", "result.energy.total_pj", 1e12),
+    "edp": Figure("J s", "result.energy.edp_js"),
+    "power": Figure("W", "result.energy.power_w"),
+    "tops_per_watt": Figure("TOPS/W", "result.energy.tops_per_watt"),
 }  # fmt: skip
 """Figures by name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is one too."""
 
@@ -254,7 +247,7 @@ def select_figures(names: Sequence[str]) -> dict[str, Figure]:
         if name in FIGURES:
             selection[name] = FIGURES[name]
         elif "." in name:
-            selection[name] = Figure("", f"{name} of the result", f"result.{name}")
+            selection[name] = Figure("", f"result.{name}")
         else:
             hint = did_you_mean(name, FIGURES)
             raise UsageError(

@@ -15,7 +15,7 @@ from pyv_npu.studies.sweep.table import ERROR, MODE, Table
 def points(*rows: tuple[Any, float | None, float | None]) -> Table:
     cells = [{"x": value, MODE: mode, "f": result, ERROR: None}
              for value, *both in rows for mode, result in zip(("loose", "tight"), both, strict=True)]  # fmt: skip
-    return Table(("x", MODE), {"f": Figure("", "", lambda record: None)}, cells)
+    return Table(("x", MODE), {"f": Figure("", lambda record: None)}, cells)
 
 
 @pytest.mark.parametrize(
