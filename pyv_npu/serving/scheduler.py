@@ -9,7 +9,6 @@ step that preempts admits no request. Source: vllm/v1/core/sched/scheduler.py, 2
 
 import heapq
 from array import array
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -115,11 +114,6 @@ class Entry:
     def __post_init__(self) -> None:
         self.num_tokens = self.request.input_toks
 
-    @property
-    def urgency(self) -> tuple[int, int]:
-        """Sort key of the policy `priority`; smaller keys run earlier."""
-        return self.request.priority, self.order
-
     def times(self, clock_hz: int) -> "Times":
         """Return the latencies."""
         at = [ns_of(cycle, clock_hz) for cycle in self.tokens_at]
@@ -178,14 +172,14 @@ class Scheduler:
         self.pool = BlockPool(config.blocks, config.block_size)
         self._free_swap_blocks = config.swap_blocks
         self.running: list[Entry] = []
-        self._fcfs: deque[Entry] = deque()
-        self._heap: list[tuple[tuple[int, int], Entry]] = []
+        self._waiting: list[tuple[tuple[int, int], Entry]] = []
+        """Heap of waiting requests by urgency. A request that is preempted has arrived before them."""
         self._arrived = 0
 
     @property
     def waiting(self) -> int:
         """Number of waiting requests."""
-        return len(self._fcfs) + len(self._heap)
+        return len(self._waiting)
 
     def refusal(self, request: Request) -> str:
         """Return the reason why a request can never be served; empty if it can."""
@@ -219,13 +213,12 @@ class Scheduler:
             entry.keys = prefix_keys(entry.request, self.config.block_size)
         self._wait(entry)
 
-    def _wait(self, entry: Entry, first: bool = False) -> None:
-        if self.config.policy == "priority":
-            heapq.heappush(self._heap, (entry.urgency, entry))
-        elif first:
-            self._fcfs.appendleft(entry)
-        else:
-            self._fcfs.append(entry)
+    def _wait(self, entry: Entry) -> None:
+        heapq.heappush(self._waiting, (self._urgency(entry), entry))
+
+    def _urgency(self, entry: Entry) -> tuple[int, int]:
+        """Return the sort key of a request; smaller keys run earlier."""
+        return entry.request.priority if self.config.policy == "priority" else 0, entry.order
 
     # -- a step ------------------------------------------------------------------------------------------------
 
@@ -262,7 +255,7 @@ class Scheduler:
             tokens = min(entry.num_tokens - entry.computed, budget)
             token_capacity = (entry.dropped + len(entry.blocks)) * size
             if (window or entry.computed + tokens > token_capacity) and not self._grow(entry, tokens):
-                victim = self._victim()
+                victim = max(running, key=self._urgency)
                 if victim in running[:index]:
                     index -= 1
                     at = next(at for at, part in enumerate(step.scheduled) if part.entry is victim)
@@ -276,11 +269,6 @@ class Scheduler:
             budget -= tokens
             index += 1
         return budget
-
-    def _victim(self) -> Entry:
-        if self.config.policy == "priority":
-            return max(self.running, key=lambda entry: entry.urgency)
-        return self.running[-1]
 
     def _preempt(self, entry: Entry, step: Step) -> None:
         self._slide(entry)
@@ -296,13 +284,13 @@ class Scheduler:
         else:
             entry.computed = entry.dropped = 0
         step.preempted.append(entry)
-        self._wait(entry, first=True)
+        self._wait(entry)
 
     def _admit(self, step: Step, budget: int) -> None:
         """Admit waiting requests in order, until a request does not fit."""
         config, pool = self.config, self.pool
         while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
-            entry = self._heap[0][1] if self._heap else self._fcfs[0]
+            entry = self._waiting[0][1]
             shared = pool.cached_prefix(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
             context = entry.computed if entry.swapped else len(shared) * pool.size
             token_count = entry.num_tokens - context
@@ -313,10 +301,7 @@ class Scheduler:
             demand = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
             if demand + config.watermark > free_blocks:
                 break
-            if self._heap:
-                heapq.heappop(self._heap)
-            else:
-                self._fcfs.popleft()
+            heapq.heappop(self._waiting)
             pool.share(shared)
             entry.blocks = shared
             entry.computed = context

@@ -52,9 +52,6 @@ class ScheduledTokens:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ScheduledTokens) and self._words == other._words
 
-    def __hash__(self) -> int:
-        return hash(self._words.tobytes())
-
     def __repr__(self) -> str:
         return repr(tuple(self))
 

@@ -127,24 +127,17 @@ def blocks_of(
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     size = block_size * KvBytes.of(kv, shape, job.layers).token
     tails = requests * job.layers * kv.tail_bytes(shape.cache_heads, shape.cache_dim)
-    capacity = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes - tails
-    if capacity - swap * size < size <= capacity:
+    occupied = {
+        "weights": job.weight_bytes, f"tails of --max-num-seqs {requests}": tails, f"--swap-blocks {swap}": swap * size,
+    }  # fmt: skip
+    blocks = (npu.dram.size - npu.dram.size // RESERVED - sum(occupied.values())) // size
+    if blocks < 1:
+        parts = ", ".join(f"{name} {count / 1e9:.1f} GB" for name, count in occupied.items() if count)
         raise BadInputError(
-            f"--swap-blocks {swap}: {swap * size / 1e9:.1f} GB leave no block beside the weights in npu.dram.size "
-            f"{npu.dram.size / 1e9:.1f} GB; give less than {capacity // size}"
+            f"{shape.name}: {parts} leave no room for a block of {block_size} tokens ({size / 1e6:.1f} "
+            f"MB) in npu.dram.size {npu.dram.size / 1e9:.1f} GB: more DRAM, or less of these"
         )
-    if capacity < size <= capacity + tails:
-        raise BadInputError(
-            f"--kv {kv.name}: tails of {requests} requests take {tails / 1e9:.1f} GB and leave no block beside the "
-            f"weights in npu.dram.size {npu.dram.size / 1e9:.1f} GB; a smaller --max-num-seqs, or more DRAM"
-        )
-    if capacity < size:
-        raise BadInputError(
-            f"{shape.name}: weights of {job.weight_bytes / 1e9:.1f} GB leave no room for a block of "
-            f"{block_size} tokens ({size / 1e6:.1f} MB) in npu.dram.size {npu.dram.size / 1e9:.1f} GB: more DRAM, or "
-            f"narrower weights"
-        )
-    return min(capacity // size - swap, 1 << 28)
+    return min(blocks, 1 << 28)
 
 
 @dataclass(frozen=True)

@@ -116,25 +116,23 @@ def compare(
         node.output[0]: ties(reference_values[node.input[0]], reference_values[node.input[1]], node) for node in nodes
     }
     steps = set(rounded_outputs(source.proto))
-    checks = {
-        name: check(outputs[name], reference_values[want], min_limit, steps=name in steps)
-        for name, want in names_of_outputs.items()
-    }
-    if converted and not all(result["ok"] for result in checks.values()):
-        checks = _check_arithmetic(
-            compiled, source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}
-        )
-    if not (converted or steps) and not all(result["ok"] for result in checks.values()):
-        checks = check_rounding(
-            source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}, checks
-        )
-    if not all(result["ok"] for result in checks.values()):
+    expected = {name: reference_values[want] for name, want in names_of_outputs.items()}
+    checks = {name: check(outputs[name], want, min_limit, steps=name in steps) for name, want in expected.items()}
+    if converted and not _agree(checks):
+        checks = _check_arithmetic(compiled, source, inputs, outputs, expected)
+    elif not (steps or _agree(checks)):
+        checks = check_rounding(source, inputs, outputs, expected, checks)
+    if not _agree(checks):
         _check_range(source, inputs)
     for name in checks:
         if name.endswith(UNFINISHED) and outputs[name].any():
             checks[name] |= {"ok": False, "trivial": MISSING}
     pairs = [(codes[name], reference_values[want]) for name, want in own_names.items()]
     return Checks(checks, check_codes(pairs, list(own_names), between) if own_names else {})
+
+
+def _agree(checks: Mapping[str, Mapping[str, Any]]) -> bool:
+    return all(result["ok"] for result in checks.values())
 
 
 _WRAPPING = frozenset((
@@ -300,7 +298,7 @@ def _check_layers(
         return {}
     expected, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
     results = {name: check(values, expected[name], min_limit) for name, values in outputs.items()}
-    if not compiled.precision and not all(result["ok"] for result in results.values()):
+    if not (compiled.precision or _agree(results)):
         results = check_rounding(source, inputs, outputs, expected, results)
     return results
 

@@ -81,8 +81,8 @@ def test_a_served_workload_is_a_result_like_others(
         (["--blocks", "300000000"], 64, "--blocks 300000000: 3853003 fit npu.dram.size 256.0 GB beside the weights and "
          "--swap-blocks 0; give less, or more DRAM"),
         (["--swap-blocks", "-1"], 64, "--swap-blocks -1: must be 0..268435456"),
-        (["--swap-blocks", "100000000"], 65, "--swap-blocks 100000000: 6553.6 GB leave no block beside the weights in "
-         "npu.dram.size 256.0 GB; give less than 3853003"),
+        (["--swap-blocks", "100000000"], 65, "llama2-7b: weights 0.9 GB, --swap-blocks 100000000 6553.6 GB leave no "
+         "room for a block of 16 tokens (0.1 MB) in npu.dram.size 256.0 GB: more DRAM, or less of these"),
         (["--no-full-isl-gate", "--policy", "token-batch"], 64, "--policy token-batch: a prompt has all engines until "
          "its end, so all of it must have room; drop --no-full-isl-gate"),
         (["--slo", "ttft=5"], 64, "--slo ttft=5: must be ttft, tpot or e2e = a time with its unit, like "
@@ -92,8 +92,8 @@ def test_a_served_workload_is_a_result_like_others(
         (["--set", "compiler.mapper=search"], 64, "compiler.mapper: is for models that `run` compiles; serve maps all "
          "steps alike"),
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
-        (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
-         "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
+        (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights 0.9 GB leave no room for a block of 16 "
+         "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or less of these"),
         (["--workload", "burst"], 64, "--workload burst: poisson:40 is there already; drop one of them; see "
          "pyv-npu serve --help"),
     ],
