@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from model_runs import execute
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from npu_device.config import NpuConfig
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.data import complete_inputs
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
@@ -50,7 +50,7 @@ def by_us(proto: Any, feeds: Mapping[str, Any], *, seed: int = 1, **how: Any) ->
     made = prepare(type(proto).FromString(proto.SerializeToString()), "m", **how)
     compiled = compile_model(made, Target())
     inputs = complete_inputs(compiled, seed, {name: feeds[name] for name in feeds if name in made.inputs})
-    return ia.execute(compiled, NpuConfig(), inputs), inputs
+    return execute(compiled, NpuConfig(), inputs), inputs
 
 
 def agree(proto: Any, feeds: Mapping[str, Any] | None = None, *, limit: float = LIMIT, **how: Any) -> None:

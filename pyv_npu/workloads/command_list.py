@@ -22,8 +22,6 @@ from pyv_npu.sections import Note, Section, Table
 from pyv_npu.workloads.workload import PLAIN, PreparedWorkload, Session, Workload
 from toolchain.codegen import Command
 
-SUFFIX = ".json"
-
 
 @dataclass(frozen=True)
 class CommandList(Workload["ListDetail"]):

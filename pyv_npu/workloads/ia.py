@@ -147,11 +147,6 @@ class Codes:
         return values.reshape(swapped.size).transpose(0, 2, 1).reshape(swapped.shape)
 
 
-def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
-    """Return the outputs of a model."""
-    return observed(compiled, config, inputs)[0]
-
-
 def observed(
     compiled: Compiled, config: NpuConfig, inputs: Tensors, before: Callable[[int, Memory], None] | None = None
 ) -> tuple[dict[str, Values], dict[str, Values]]:

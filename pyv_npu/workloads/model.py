@@ -253,18 +253,11 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
         )  # fmt: skip
 
 
-def run_compiled(
-    config: Config, compiled: Compiled, inputs: Tensors | None = None, session: Session = PLAIN,
-    submit: str = FIRMWARE_SUBMITS,
-) -> "Result[ModelDetail]":  # fmt: skip
-    """Run a compiled model; other inputs are random with `run.seed`. UsageError for an input that the model lacks."""
-    return prepare_compiled(config, compiled, inputs, submit).run(config, session)
-
-
 def prepare_compiled(
     config: Config, compiled: Compiled, inputs: Tensors | None = None, submit: str = FIRMWARE_SUBMITS
 ) -> CompiledModel:
-    """Prepare a compiled model for any number of runs; see `run_compiled`."""
+    """Prepare a compiled model for any number of runs; other inputs are random with `run.seed`. UsageError for an input
+    that the model lacks."""
     values = complete_inputs(compiled, config.run.seed, inputs or {})
     return CompiledModel(compiled, values, submit, config.core.custom_slot)
 

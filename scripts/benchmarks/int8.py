@@ -101,7 +101,7 @@ def measure(path: Path, folder: Path) -> Figures:
         len(precision(converted)["floats"]),
         cycles,
         cycles_int8,
-        signal_to_error(expected, [ia.execute(converted, config.npu, values)[name] for values in tests]),
+        signal_to_error(expected, [ia.observed(converted, config.npu, values)[0][name] for values in tests]),
         signal_to_error(expected, run_onnxruntime(folder / "quantized.onnx", tests)),
     )
 

@@ -26,7 +26,7 @@ from benchmarks.real_models.packages import LIGHT, NPM, PACKAGES, Model
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.workloads.data import complete_inputs
-from pyv_npu.workloads.model import run_compiled
+from pyv_npu.workloads.model import prepare_compiled
 from pyv_npu.workloads.model_file import Choices, compile_for
 from toolchain.ir.graph import Graph, Role
 from toolchain.onnx_domains.on_core import COUNT
@@ -117,7 +117,7 @@ def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) ->
     for level, mode in runs:
         config = load([], None, {**settings, "run.sim_level": level, "npu.mode": mode}).config
         start = time.process_time()
-        result = run_compiled(config, compiled, values)
+        result = prepare_compiled(config, compiled, values).run(config)
         figures[f"{level} {mode}"] = {"cpu_s": time.process_time() - start, "cycles": result.cycles}
         results[f"{level} {mode}"] = result.detail.outputs
     figures["memory_mb"] = peak_memory()  # of our runs only: onnxruntime has its own copy of the weights

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from model_runs import run_compiled
 
 from pyv_ext.engines.core import Stop
 from pyv_ext.engines.fast.access import RamAccess
@@ -19,7 +20,6 @@ from pyv_npu.config import Config, load, with_values
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Platform
 from pyv_npu.workloads.firmware import run_program
-from pyv_npu.workloads.model import run_compiled
 from pyv_npu.workloads.workload import Session
 from tests.external_tools import GCC
 from toolchain import gnu

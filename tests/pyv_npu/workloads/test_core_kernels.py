@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from external_tools import need
 from mlir_runner import LLC, TRANSLATE
+from model_runs import execute, run_compiled
 from onnx import TensorProto, helper
 
 from npu_device.abi.opcodes import Kernel
@@ -21,9 +22,8 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result
 from pyv_npu.sections import as_text
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.compiled import GENERATED
-from pyv_npu.workloads.model import Model, ModelDetail, run_compiled
+from pyv_npu.workloads.model import Model, ModelDetail
 from pyv_npu.workloads.workload import Session
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
@@ -48,7 +48,7 @@ def model(nodes: Any, inputs: Any, outputs: Any, granularity: str = "macro") -> 
 
 def firmware(compiled: Compiled, given: Any, mode: str = "tight") -> Result[ModelDetail]:
     """A run through firmware that leaves what IA leaves, bit for bit."""
-    expected = ia.execute(compiled, NpuConfig(), given)
+    expected = execute(compiled, NpuConfig(), given)
     result = run_compiled(with_values(Config(), {"npu.mode": mode}), compiled, given)
     assert result.core is not None and result.exit_code == 0 and result.correct
     for name, values in expected.items():

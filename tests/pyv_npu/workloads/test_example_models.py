@@ -4,10 +4,10 @@ from pathlib import Path
 
 import onnx
 import pytest
+from model_runs import run_compiled
 
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES, LARGE

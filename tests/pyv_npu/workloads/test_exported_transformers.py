@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from onnxruntime_reference import by_onnxruntime
@@ -206,11 +207,11 @@ def test_static_quantization_of_onnxruntime(exported: onnx.ModelProto, per_chann
     )
     assert compiled.float_products == {}
     theirs = [by_onnxruntime(shipped, one)["y"] for one in tests]
-    ours = [ia.execute(compiled, NpuConfig(), one)["y"] for one in tests]
+    ours = [execute(compiled, NpuConfig(), one)["y"] for one in tests]
     want = [by_onnxruntime(exported, one)["y"] for one in tests]
     assert signal_to_noise(theirs, ours) > signal_to_noise(want, theirs) + 6  # ties between codes
     converted = compile_model(bound(exported), Target(), precision="int8", samples=[feeds(seed) for seed in range(4)])
-    own = [ia.execute(converted, NpuConfig(), one)["y"] for one in tests]
+    own = [execute(converted, NpuConfig(), one)["y"] for one in tests]
     assert signal_to_noise(want, own) > signal_to_noise(want, theirs) - 1
 
 

@@ -47,5 +47,5 @@ def test_the_device_is_gone_before_its_outputs_are_judged(monkeypatch: pytest.Mo
     monkeypatch.setattr(model_module, "compare", asked("reference", compare))
     monkeypatch.setattr(model_module, "LARGE", 1)
     model = compiled(dense("MatMul", 2, "uint8", "int8", True))
-    assert model_module.run_compiled(Config(), model).correct
+    assert model_module.prepare_compiled(Config(), model).run(Config()).correct
     assert alive == {"IA": False, "reference": False}

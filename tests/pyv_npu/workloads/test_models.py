@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute, run_compiled
 from onnx import TensorProto, helper
 
 from npu_device.abi.descriptor import Descriptor
@@ -17,7 +18,6 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.codegen.cmdq import document
 from toolchain.compiler import Compiled, compile_model
@@ -53,7 +53,7 @@ def test_every_pass_can_be_left_out(left_out: str) -> None:
 @pytest.mark.parametrize("name", ["mlp_qdq", "cnn", "decoder"])
 def test_loose_tight_and_ia_are_equal_bit_for_bit(name: str) -> None:
     model = compiled(name)
-    expected = ia.execute(model, NpuConfig(), random_inputs(model, 1))
+    expected = execute(model, NpuConfig(), random_inputs(model, 1))
     for mode in ("loose", "tight"):
         result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.seed": 1}), model)
         assert result.core is not None and result.exit_code == 0 and result.correct

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_runs import run_compiled
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
@@ -11,7 +12,6 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import check, check_codes, compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES

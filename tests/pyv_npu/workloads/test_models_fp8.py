@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -86,7 +87,7 @@ def test_codes_are_those_of_onnx_bit_for_bit(kind: int, scales: np.ndarray[Any, 
     x = (rng.standard_normal((64, 8)) * np.geomspace(1e-7, 1e8, 64)[:, None] * scales).astype(np.float32)
     x[0], x[1] = 0.0, -0.0
     model = compile_model(prepare(proto, "q"), Target())
-    (y,) = ia.execute(model, NpuConfig(), {"x": x}).values()
+    (y,) = execute(model, NpuConfig(), {"x": x}).values()
     (want,) = ReferenceEvaluator(proto).run(None, {"x": x})
     assert y.tobytes() == np.asarray(want).tobytes()
 

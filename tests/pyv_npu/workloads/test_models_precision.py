@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute, run_compiled
 from onnx import numpy_helper, parser
 from onnxruntime_reference import by_onnxruntime
 
@@ -18,7 +19,6 @@ from pyv_npu.simulator import Simulator
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error
 from pyv_npu.workloads.data import random_inputs, samples
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
@@ -102,7 +102,7 @@ def test_a_resize_between_products_is_products_of_codes(mode: str) -> None:
     made = compile_model(prepare(proto, "m"), Target(), precision="int8", samples=inputs[1:])
     kinds = [made.graph.tensors[layer.inputs[0]].dtype for layer in made.graph.layers if layer.op_type in PRODUCTS]
     assert kinds.count(DataType.FP32) == 0 and len(kinds) == 4
-    want, got = by_onnxruntime(proto, inputs[0])["y"], ia.execute(made, NpuConfig(), inputs[0])["y"]
+    want, got = by_onnxruntime(proto, inputs[0])["y"], execute(made, NpuConfig(), inputs[0])["y"]
     assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) > 30
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute, run_compiled
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
@@ -21,7 +22,6 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error, precision
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
@@ -168,7 +168,7 @@ def test_smaller_groups_and_searched_scales_lose_less() -> None:
     losses = []
     for group in (0, 128, 64, 32):
         model = compile_model(prepare(proto, "m"), Target(qconfig=QConfig(weight=4, group=group)))
-        losses.append(float(np.square(ia.execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
+        losses.append(float(np.square(execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
         assert losses[-1] < 0.95 * float(np.square(x @ nearest(weights, group or 256) - want).sum())
     assert losses == sorted(losses, reverse=True) and losses[0] > 1.5 * losses[-1]
     rows = weights.T.astype(np.float64)
@@ -214,7 +214,7 @@ def test_gptq_rounds_for_the_activations(bits: int, gain: float, group: int) -> 
     for rounding in ("nearest", "gptq"):
         target = Target(qconfig=QConfig(weight=bits, group=group, rounding=rounding))
         model = compile_model(prepare(proto, "m"), target, samples=samples)
-        losses.append(float(np.square(ia.execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
+        losses.append(float(np.square(execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
     assert 10 * np.log10(losses[0] / losses[1]) > gain
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_runs import execute, run_compiled
 from onnx import TensorProto, helper, numpy_helper
 from shares import draws
 
@@ -16,7 +17,6 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.operations import PRODUCTS
@@ -240,7 +240,7 @@ def test_fused_and_unfused_agree() -> None:
 
 def test_loose_tight_and_ia_are_equal_with_int4_weights() -> None:
     model = compiled(dense("MatMul", 2, "uint8", "int4", True))
-    expected = ia.execute(model, NpuConfig(), random_inputs(model, 1))
+    expected = execute(model, NpuConfig(), random_inputs(model, 1))
     for mode in ("loose", "tight"):
         result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.seed": 1}), model)
         assert result.correct

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute, run_compiled
 from shares import slow
 
 from npu_device.config import NpuConfig
@@ -15,7 +16,6 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.decoders.shapes import MODELS
@@ -56,7 +56,7 @@ def test_the_image_holds_what_numpy_expands_to_the_products_that_run() -> None:
     assert len(data[codes_at]) + len(data[books_at]) == rows * columns // 8 + 2 * 2**8 * 8 * 2
     weights = np.stack([books[row * 2 // rows][codes[row]].reshape(-1) for row in range(rows)])
     inputs = random_inputs(model, 2)
-    (x,), (y,) = inputs.values(), ia.execute(model, NpuConfig(), inputs).values()
+    (x,), (y,) = inputs.values(), execute(model, NpuConfig(), inputs).values()
     bias = model.graph.constant(layer.inputs[2])
     assert layer.text("epilogue") == "bias" and bias is not None
     expected = x.astype(np.float64) @ weights.astype(np.float64) + bias

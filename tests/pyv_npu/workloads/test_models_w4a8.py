@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute
 from shares import slow
 
 from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.data import random_inputs, samples
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
@@ -62,7 +62,7 @@ def test_packed_codes_compute_what_codes_in_bytes_compute() -> None:
     wide = compiled("cnn", qbits_weight_default=4, packing__mode="unpacked_byte")
     assert set(weights(narrow)) == {DataType.INT4} and set(weights(wide)) == {DataType.INT8}
     inputs = random_inputs(narrow, 5)
-    one, two = (ia.execute(made, NpuConfig(), inputs)["y"] for made in (narrow, wide))
+    one, two = (execute(made, NpuConfig(), inputs)["y"] for made in (narrow, wide))
     assert np.array_equal(one, two)
     sizes = [made.memory.weights[1] - made.memory.weights[0] for made in (narrow, wide)]
     assert sizes[0] < 0.6 * sizes[1]

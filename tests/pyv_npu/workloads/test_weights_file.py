@@ -8,16 +8,16 @@ import numpy as np
 import onnx
 import pytest
 from external_tools import needs
+from model_runs import execute, run_compiled
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_ext.elf import parse_elf
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.compiled import write_folder
 from pyv_npu.workloads.data import random_inputs
 from pyv_npu.workloads.firmware import run_program
-from pyv_npu.workloads.model import CompiledModel, run_compiled
+from pyv_npu.workloads.model import CompiledModel
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
@@ -66,8 +66,8 @@ def test_a_model_with_weights_out_of_sight_computes_the_same(tmp_path: Path) -> 
     made = compiled(dram_bytes=LARGE, visible_bytes=FEW)
     near = compiled()
     inputs = random_inputs(made, 3)
-    expected = ia.execute(near, CONFIG.npu, inputs)["y"].tobytes()
-    assert ia.execute(made, CONFIG.npu, inputs)["y"].tobytes() == expected
+    expected = execute(near, CONFIG.npu, inputs)["y"].tobytes()
+    assert execute(made, CONFIG.npu, inputs)["y"].tobytes() == expected
     result = run_compiled(CONFIG, made, inputs=inputs)
     assert result.correct and result.detail.outputs["y"].tobytes() == expected
     write(made, tmp_path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_runs import execute
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_reference import one_node, random
 
@@ -14,7 +15,6 @@ from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.errors import BadInputError
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import check, check_codes, compare, trivial
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
@@ -168,7 +168,7 @@ def test_a_result_of_which_rounding_leaves_less_is_judged_by_double_precision() 
     )  # fmt: skip
     compiled = compile_model(prepare(proto, "m"), Target())
     right = (np.hstack([x["x"]] * 2).astype(np.float64) @ numpy_helper.to_array(proto.graph.initializer[0])).max()
-    got = ia.execute(compiled, NpuConfig(), x)
+    got = execute(compiled, NpuConfig(), x)
 
     def judged(error: float) -> dict[str, Any]:
         return compare(compiled, {"y": got["y"] + np.float32(error * right)}, x, {}).outputs["y"]
@@ -192,7 +192,7 @@ def test_a_model_of_16_bits_is_judged_as_such(*, kept: bool) -> None:
     proto, x = graph(nodes, [("x", [4, 32])], [("y", [4, 32])], constants), {"x": random(4, 32)}
     proto.graph.output[0].type.tensor_type.elem_type = kind
     compiled = compile_model(prepare(proto, "m"), Target())
-    got = ia.execute(compiled, NpuConfig(), x)["y"]
+    got = execute(compiled, NpuConfig(), x)["y"]
 
     def judged(error: float) -> dict[str, Any]:
         return compare(compiled, {"y": (got + error * np.abs(got).max()).astype(got.dtype)}, x, {}).outputs["y"]
@@ -337,7 +337,7 @@ def test_the_limit_of_fp16_is_that_of_its_arithmetic() -> None:
     proto = graph(nodes, [("x", [4, 8])], [("y", [4, 8])], {"c": np.array([100], np.float32)})
     compiled = compile_model(prepare(proto, "m"), Target(), precision="fp16")
     given = {"x": np.random.default_rng(2).uniform(-1, 1, (4, 8)).astype(np.float32)}
-    outputs = ia.execute(compiled, NpuConfig(), given)
+    outputs = execute(compiled, NpuConfig(), given)
     found = compare(compiled, outputs, given, {}).outputs["y"]
     assert found["ok"] and 2e-3 < found["arithmetic"] < 0.05 and found["limit"] == 2 * found["arithmetic"]
     wrong = {"y": outputs["y"] + np.float32(3 * found["arithmetic"])}

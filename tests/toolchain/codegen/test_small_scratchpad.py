@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_runs import execute
 from onnxruntime_reference import by_onnxruntime, near, one_node, random
 
 from npu_device.abi.opcodes import BITS, DataType, Opcode
@@ -128,7 +129,7 @@ def test_nodes_in_many_tiles_compute_what_onnxruntime_does(name: str, granularit
     proto = NODES[name]
     model = compiled(proto, granularity)
     inputs = complete_inputs(model, 1, {"c": X > 0} if name == "where" else {})
-    outputs = ia.execute(model, small_device(), inputs)
+    outputs = execute(model, small_device(), inputs)
     for output, expected in by_onnxruntime(proto, inputs).items():
         near(outputs[output], expected, 2e-5, output)
 

@@ -9,13 +9,13 @@ import pytest
 from external_tools import missing, need
 from mlir_rig import PROGRAMS, assert_as_mlir, compiled, outputs
 from mlir_runner import LLC, OPT, RUNNER, TRANSLATE, verified
+from model_runs import run_compiled
 from shares import slow
 
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.units import number
 from pyv_npu.workloads.compiled import GENERATED
-from pyv_npu.workloads.model import run_compiled
 from toolchain.examples import EXAMPLES
 
 IDS = [path.stem for path in PROGRAMS]

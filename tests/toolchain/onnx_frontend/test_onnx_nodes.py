@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from model_runs import execute
 from onnx_nodes import FUNCTIONS, Case, cases
 
 from npu_device.config import NpuConfig
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import check
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import compile_model
@@ -25,7 +25,7 @@ def passes(case: Case, granularity: str) -> bool:
     except ModelError as error:
         assert "\n" not in str(error) and str(error).startswith(case.name)
         return False
-    got = ia.execute(compiled, NpuConfig(), case.inputs)
+    got = execute(compiled, NpuConfig(), case.inputs)
     for name, want in zip(compiled.graph.outputs, case.outputs, strict=True):
         assert got[name].shape == want.shape and got[name].dtype == want.dtype, f"{case.name}: {name}"
         near = want.dtype.kind == "f" and np.allclose(got[name], want, case.rtol, case.atol, equal_nan=True)

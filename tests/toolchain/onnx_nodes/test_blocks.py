@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_runs import execute
 from onnx import TensorProto
 from onnxruntime_reference import agree, one_node, random
 
 from npu_device.config import NpuConfig
-from pyv_npu.workloads import ia
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
@@ -47,5 +47,5 @@ def test_the_largest_of_numbers_that_are_none(operator: str, numpys: Any) -> Non
         proto = one_node(operator, {"x": x}, kinds=[TensorProto.INT64], keepdims=0, axis=1)
     else:
         proto = one_node(operator, {"x": x}, constants={"axes": np.array([1])}, keepdims=0)
-    made = ia.execute(compile_model(prepare(proto, "m"), Target()), NpuConfig(), {"x": x})["y"]
+    made = execute(compile_model(prepare(proto, "m"), Target()), NpuConfig(), {"x": x})["y"]
     np.testing.assert_array_equal(made, numpys(x, axis=1))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_runs import run_compiled
 from onnx import TensorProto, helper
 from onnxruntime_reference import by_onnxruntime, by_us, one_node, random
 from shares import draws
@@ -16,7 +17,6 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_model.model import prepare

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_runs import execute
 from onnx import TensorProto, helper
 from onnxruntime_reference import agree, by_us, near, one_node
 
 from npu_device.config import NpuConfig
 from pyv_npu.errors import UsageError
-from pyv_npu.workloads import ia
 from pyv_npu.workloads.data import complete_inputs, to_device
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
@@ -139,4 +139,4 @@ def test_an_input_beyond_int32_is_refused() -> None:
     inputs = complete_inputs(compiled, 1, {"a": values})
     with pytest.raises(UsageError, match="a: 2147483648 does not fit INT32, which the device has for UINT32"):
         to_device(compiled, "a", inputs["a"])
-    assert ia.execute(compiled, NpuConfig(), {"a": values - np.uint32(1)})["y"].tolist() == [1 << 31]
+    assert execute(compiled, NpuConfig(), {"a": values - np.uint32(1)})["y"].tolist() == [1 << 31]

@@ -6,12 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from model_runs import run_compiled
 from shares import slow_rows
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import load
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.model import run_compiled
 from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import Command
 from toolchain.compiler import compile_model
