@@ -218,7 +218,7 @@ def test_between_points_products_take_what_they_take_there(preset: str | None, s
     simulator = Simulator(npu, LLAMA, 16)
     times, errors = ProductTimes(simulator), []
     for rows in sizes:
-        used = times.layer(rows)
+        used = times.layer[rows]
         exact = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
         errors.append(abs(used - exact) / exact)
     assert max(errors) < 0.01
