@@ -79,9 +79,9 @@ def attention(
             if values.tail is None:
                 output[rows[:, 0], head] = weights @ _head(values.numbers, at, heads // group, len(tokens))
                 continue
-            late = np.where(tokens >= values.coded[rows], weights, 0)
-            output[rows[:, 0], head] = (weights - late) @ _head(values.numbers, at, heads // group, len(tokens))
-            output[rows[:, 0], head] += late @ _head(values.tail, at, heads // group, len(tokens))
+            uncoded = np.where(tokens >= values.coded[rows], weights, 0)
+            output[rows[:, 0], head] = (weights - uncoded) @ _head(values.numbers, at, heads // group, len(tokens))
+            output[rows[:, 0], head] += uncoded @ _head(values.tail, at, heads // group, len(tokens))
     return output.reshape(count, -1)
 
 

@@ -55,7 +55,7 @@ class Check(NamedTuple):
 class Attention(NamedTuple):
     """Cycles of a chunk in one layer."""
 
-    turn: int
+    positions: int
     """Cycles of positions, which precede attention for all chunks in sequence."""
     append: int
     """Cycles of separate append commands; 0: attention appends itself."""
@@ -109,8 +109,8 @@ class LayerTimes:
 
     def _following_chunk(self, resident: bool, chunk: tuple[int, int]) -> int:
         """Return the cycles of a chunk (tokens, context) in a layer; half of its append overlaps the chunk before."""
-        turn, append, attend = self.attention(*chunk, resident)
-        return turn + append // 2 + attend
+        positions, append, attend = self.attention(*chunk, resident)
+        return positions + append // 2 + attend
 
     def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, is_concurrent: bool) -> int:
         """Return the cycles of a layer in a step of `rows` with (tokens, context) of each request, which attend
@@ -162,7 +162,8 @@ class StepTimes:
             for shape, count in counts.items()
         ]
         """(times, number) of layers of each shape; the rest of the step is simulated with layers of the last shape."""
-        self.parts, self.kv = self.kinds[-1][0].products, kv
+        self.layer = self.kinds[-1][0]
+        self.parts, self.kv = self.layer.products, kv
         self._began = products.total
         self._all = products
         self._swaps = Memo[tuple[int, bool, int], int](lambda key: simulator.swap(*key, kv))
@@ -172,14 +173,6 @@ class StepTimes:
     def runs(self) -> int:
         """Number of simulations of attention and of whole steps."""
         return self._swaps.count + self._timed_steps.count + sum(layer.runs for layer, _ in self.kinds)
-
-    def table(self) -> list[list[int]]:
-        """Return all simulated times of attention of a model of equal layers, for `restore`."""
-        return self.kinds[-1][0].table()
-
-    def restore(self, rows: Sequence[Sequence[int]]) -> None:
-        """Restore the result of `table`."""
-        self.kinds[-1][0].restore(rows)
 
     @property
     def simulated(self) -> int:
@@ -215,10 +208,10 @@ class StepTimes:
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
         """Simulate a whole step of `most` layers, or until layers of all shapes have occurred twice; other layers take
         as long as the last of their shape."""
-        turn = self.shape.whole_every or 1
-        layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
+        period = self.shape.whole_every or 1
+        layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * period, self.layers)
         run = self._timed_steps[tuple(chunks), layers]
-        lengths = [end - begin for begin, end in pairwise((0, *run.ends))][-turn:]
+        lengths = [end - begin for begin, end in pairwise((0, *run.ends))][-period:]
         cycles = run.cycles + sum(lengths[index % len(lengths)] for index in range(self.layers - layers))
         tokens = sum(tokens for tokens, _ in chunks)
         return Check(step, len(chunks), tokens, layers, cycles, self.cycles(chunks))

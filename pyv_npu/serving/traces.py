@@ -196,12 +196,12 @@ def _servingsim(row: _Row, first: int) -> list[Request]:
     return [*map(_answered, requests, requests[1:]), requests[-1]]
 
 
-def _answered(turn: Request, following: Request) -> Request:
-    """Return a turn with the tokens of its answer, if the prompt of the next turn contains them."""
-    count, tokens = turn.input_toks, following.tokens
-    if turn.answer or not turn.tokens or tokens[:count] != turn.tokens:
-        return turn
-    return replace(turn, answer=tokens[count : turn.total])
+def _answered(call: Request, following: Request) -> Request:
+    """Return a call with the tokens of its answer, if the prompt of the next call contains them."""
+    count, tokens = call.input_toks, following.tokens
+    if call.answer or not call.tokens or tokens[:count] != call.tokens:
+        return call
+    return replace(call, answer=tokens[count : call.total])
 
 
 def _call(

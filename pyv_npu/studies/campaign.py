@@ -1,6 +1,6 @@
 """Fault campaign: many runs of one program with one fault each, drawn at random, and the table of their outcomes.
 
-All runs of a mode use one machine (`FaultedRuns`). The program first runs without faults, which records the cycles of
+All runs of a mode use one machine (`FaultedRuns`). The golden run, without faults, records the cycles of
 all points at which faults may act.
 """
 
@@ -43,7 +43,7 @@ class Campaign(NamedTuple):
     mode: str
     seed: int
     cycles: int
-    """Cycles of the run without faults."""
+    """Cycles of the golden run."""
     runs: Sequence[CampaignRun]
     skipped: Sequence[str]
     """Actions without a point to act on in this program and mode."""

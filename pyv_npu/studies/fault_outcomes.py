@@ -21,7 +21,7 @@ D = TypeVar("D", bound=Detail)
 UNHANDLED_TRAP = 62
 """Exit code of the runtime for an exception without a handler (firmware/lib/trap.c)."""
 LONGER, MORE = 4, 10_000_000
-"""Factor over the run without faults, and cycles more than it; a run that exceeds both hangs."""
+"""Factor over the golden run, and cycles more than it; a run that exceeds both hangs."""
 DRIVER_TIMEOUT = 10_000
 """driver.timeout of runs with faults, unless it is set."""
 
@@ -56,7 +56,7 @@ class Verdict(NamedTuple):
     detected_by: Sequence[str]
     """time-out (or another detection of the driver), answer, ticket, trap, check."""
     cycles_lost: int | None
-    """Cycles more than the run without faults; None if the run did not end."""
+    """Cycles more than the golden run; None if the run did not end."""
 
 
 DEFAULTS: Mapping[str, object] = {"driver.timeout": DRIVER_TIMEOUT}
@@ -64,7 +64,7 @@ DEFAULTS: Mapping[str, object] = {"driver.timeout": DRIVER_TIMEOUT}
 
 
 def longest(reference: int) -> int:
-    """Return the cycles after which a run with faults hangs; `reference`: cycles of the run without."""
+    """Return the cycles after which a run with faults hangs; `reference`: cycles of the golden run."""
     return max(LONGER * reference, reference + MORE)
 
 
@@ -87,7 +87,7 @@ def evidence_of(run: Result[Any]) -> Evidence:
 
 
 def judge(reference: Evidence, run: Evidence) -> Verdict:
-    """Compare a run with faults to the run without."""
+    """Compare a run with faults to the golden run."""
     expected_record, after = reference.record, run.record
     reason, code, expected = run.stop.reason, run.stop.code, reference.stop.code
     ways = []
@@ -135,7 +135,7 @@ def program_lines(uart: str, program: Program) -> list[str]:
 
 
 def run_both(prepared: PreparedWorkload[D], config: Config, plain: Session, injected: Session) -> Result[D]:
-    """Run without faults, then with the faults of the session `injected`; return that run with its outcome."""
+    """Do the golden run, then run with the faults of the session `injected`; return that run with its outcome."""
     reference = prepared.run(config, plain)
     limit = longest(reference.cycles or 0) if config.run.max_cycles is None else config.run.max_cycles
     run = prepared.run(replace(config, run=replace(config.run, max_cycles=limit)), injected)

@@ -1,7 +1,7 @@
-"""Runs of a campaign on one machine: one without faults, and from its snapshots any number with one fault each.
+"""Runs of a campaign on one machine: a golden run, and from its snapshots any number with one fault each.
 
 A run with a fault resumes from the last snapshot before the fault. It ends once its state equals that of a later
-snapshot: from there it would repeat the run without faults, cycle by cycle.
+snapshot: from there it would repeat the golden run, cycle by cycle.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ BEFORE_FAULTS, ALONG = 100, 20
 
 
 class _SavePoint(NamedTuple):
-    """Snapshot of the run without faults, at which other runs begin or end."""
+    """Snapshot of the golden run, at which other runs begin or end."""
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
@@ -37,7 +37,7 @@ class _SavePoint(NamedTuple):
 
 
 class FaultedRuns:
-    """Platform with a loaded program, its run without faults, and runs with faults."""
+    """Platform with a loaded program, its golden run, and runs with faults."""
 
     def __init__(self, platform: Platform) -> None:
         """UsageError if the program does not terminate without faults."""
@@ -54,7 +54,7 @@ class FaultedRuns:
         if stop.reason is not StopReason.EXIT:
             raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
         self.reference = self._evidence(stop)
-        """Evidence of the run without faults."""
+        """Evidence of the golden run."""
         self.pages = _pages(self._save().snapshot)
         """Addresses of the pages of memory that the program uses."""
         self._begins = [self._saved[0].snapshot.cycle]
@@ -119,7 +119,7 @@ class FaultedRuns:
         self._platform.outputs.in_spm = dict(save_point.in_spm)
 
     def _is_at(self, save_point: _SavePoint) -> bool:
-        """Check whether the rest of the run equals that of the run without faults."""
+        """Check whether the rest of the run equals that of the golden run."""
         return self._platform.is_at(save_point.snapshot) and self._past() == save_point[2:]
 
     # -- evidence ----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class FaultedRuns:
         return Evidence(stop, platform.cycle, text, len(platform.npu.error_log), record)
 
     def _evidence_of_reference(self) -> Evidence:
-        """Return the evidence of the run without faults, with the injected faults of this run."""
+        """Return the evidence of the golden run, with the injected faults of this run."""
         present = record_of(self._platform, self._injection, self._program)
         record = self.reference.record._replace(injected=present.injected, retried=present.retried)
         return self.reference._replace(record=record)

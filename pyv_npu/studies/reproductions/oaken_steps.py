@@ -133,14 +133,14 @@ class StepCosts:
                 self._products[table] = ProductTimes(simulator.products)
                 self._products[table].restore(self._table("products", table))
             self._times[name] = StepTimes(simulator, kv_storage(machine.kv), products=self._products[table])
-            self._times[name].restore(self._table("attention", name))
+            self._times[name].layer.restore(self._table("attention", name))
         return self._times[name]
 
     def save(self, path: Path) -> None:
         """Write the costs of the last run, updated by those simulated."""
         tables: dict[str, dict[str, Any]] = {
             "products": {name: times.table() for name, times in self._products.items()},
-            "attention": {name: times.table() for name, times in self._times.items()},
+            "attention": {name: times.layer.table() for name, times in self._times.items()},
             "figures": self._figures,
         }
         content = {

@@ -104,7 +104,7 @@ def test_what_is_kept_is_read_again() -> None:
     costs = StepCosts.read()
     times = costs.times(OAKEN_LPDDR, "llama2-7b")
     kept = json.loads(PATH.read_text(encoding="utf-8"))
-    assert times.table() == kept["attention"]["oaken-lpddr/llama2-7b/oaken"]
+    assert times.layer.table() == kept["attention"]["oaken-lpddr/llama2-7b/oaken"]
     assert times.parts.table() == kept["products"]["lpu-lpddr/llama2-7b"]
 
 
