@@ -6,17 +6,14 @@ from typing import Any
 
 from npu_device.config import KvQuantConfig, NpuConfig
 
-FASTEST = KvQuantConfig(w_q=4096, w_dq=4096, d_q=0, d_dq=0)
-"""Parameters of engines that never delay transfers."""
 NAMES = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exposed")
 """Counters of the device."""
 
 
 def unhindered(config: NpuConfig) -> NpuConfig:
     """Return the device with engines that never delay transfers."""
-    kv = config.kv_quant
-    fast = replace(kv, w_q=FASTEST.w_q, w_dq=FASTEST.w_dq, d_q=FASTEST.d_q, d_dq=FASTEST.d_dq, overlap=FASTEST.overlap)
-    return replace(config, kv_quant=fast)
+    kv = replace(config.kv_quant, w_q=4096, w_dq=4096, d_q=0, d_dq=0, overlap=KvQuantConfig().overlap)
+    return replace(config, kv_quant=kv)
 
 
 def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: int | None = None) -> dict[str, Any]:
