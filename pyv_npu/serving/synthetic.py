@@ -51,30 +51,24 @@ def draw(spec: Drawn) -> Workload:
 def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:
     """Return (clients of a closed loop or 0, seconds from request to request)."""
     name, _, rest = text.partition(":")
-    values = [part for part in rest.split(",") if part]
-
-    def fail(rule: str) -> UsageError:
-        return UsageError(f"--workload {text}: {rule}; there are {', '.join(ARRIVALS)}")
-
-    if name == "burst":
-        if values:
-            raise fail("all arrive at once, without a rate")
-        return 0, _forever(lambda: 0.0)
-    if name == "closed":
-        if len(values) != 1 or not values[0].isascii() or not values[0].isdigit() or not 0 < int(values[0]) < 1 << 20:
-            raise fail("clients must be 1..1048575")
-        return int(values[0]), _forever(lambda: 0.0)
-    keywords = dict(part.split("=", 1) for part in values if "=" in part)
-    positional = [part for part in values if "=" not in part]
-    if len(positional) != 1 or keywords.keys() - ({"cv"} if name == "gamma" else set()):
-        raise fail("needs one rate")
-    rate, cv = positive(positional[0]), positive(keywords.get("cv", "1"))
-    if rate is None or cv is None:
-        raise fail("numbers must be above 0 and below 10^9")
-    if name == "poisson":
-        return 0, _forever(lambda: source.expovariate(rate))
-    shape = 1 / cv**2
-    return 0, _forever(lambda: source.gammavariate(shape, 1 / (rate * shape)))
+    words = [part.rpartition("=") for part in rest.split(",") if part]
+    numbers = {key: number for key, _, value in words if (number := positive(value)) is not None}
+    keys = {"burst": set[str](), "gamma": {"", "cv"}}.get(name, {""})
+    if len(numbers) == len(words) and numbers.keys() <= keys:
+        rate = numbers.get("", 0.0)
+        if name == "burst":
+            return 0, _forever(lambda: 0.0)
+        if name == "closed" and rate.is_integer() and 0 < rate < 1 << 20:
+            return int(rate), _forever(lambda: 0.0)
+        if name == "poisson" and rate:
+            return 0, _forever(lambda: source.expovariate(rate))
+        if name == "gamma" and rate:
+            shape = 1 / numbers.get("cv", 1.0) ** 2
+            return 0, _forever(lambda: source.gammavariate(shape, 1 / (rate * shape)))
+    raise UsageError(
+        f"--workload {text}: must be one of {', '.join(ARRIVALS)}, with numbers above 0 and below 10^9, and fewer than "
+        "2^20 clients"
+    )
 
 
 def _forever(draw_one: Callable[[], float]) -> Iterator[float]:

@@ -92,38 +92,34 @@ class GenerationRequest(NamedTuple):
             for token in tokens:
                 if not 0 <= token < decoder.vocab:
                     raise UsageError(f"{name}: token {token}: the vocabulary has 0..{decoder.vocab - 1}")
-        if self.new < 1:
-            raise UsageError(f"--generate {self.new}: must be at least 1")
-        if len(self.given) > self.new:
-            raise UsageError(f"--given: {len(self.given)} tokens, --generate asks for {self.new}")
-        if self.kv_bits is not None and self.kv_bits not in BY_BITS:
-            raise UsageError(f"--qbits-kv {self.kv_bits}: must be one of {', '.join(map(str, BY_BITS))}")
-        kind = decoder.caches[0].kind
-        for name, value in (
-            (f"--qbits-kv {self.kv_bits}", self.kv_bits is not None), (f"{self.qconfig}", self.weights().names_caches),
-        ):  # fmt: skip
-            if value and kind in CODES:
-                raise UsageError(f"{name}: the model keeps keys and values as {kind.name}: drop it")
-        if self.kv_bits is not None and self.weights().names_caches:
-            raise UsageError(f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them")
-        if self.kv:
-            options = {
-                "--qbits-kv": self.kv_bits is not None,
-                "--granularity tile": self.granularity == "tile" and self.method.encoded,
-                f"{self.qconfig}": self.weights().names_caches,
-            }  # fmt: skip
-            for option, value in options.items():
-                if value:
-                    raise UsageError(f"{option}: --kv {self.kv} says how keys and values are stored; drop one of them")
-            if kind in CODES:
-                raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
-        if self.thresholds is not None and not (self.method.encoded and self.method.key_codec.has_thresholds):
-            names = [name for name, method in METHODS.items() if method.encoded and method.key_codec.has_thresholds]
-            raise UsageError(f"--thresholds: are for --kv {' or '.join(names)}; give it too, or drop them")
+        kind, config = decoder.caches[0].kind, self.weights()
+        narrow, coded = self.kv_bits is not None, kind in CODES
+        width = f"--qbits-kv {self.kv_bits}"
+        typed = f"the model keeps keys and values as {kind.name}: drop it"
+        stored = f"--kv {self.kv} says how keys and values are stored; drop one of them"
+        profiled = [name for name, method in METHODS.items() if method.encoded and method.key_codec.has_thresholds]
+        rules = (
+            (self.new < 1, f"--generate {self.new}: must be at least 1"),
+            (len(self.given) > self.new, f"--given: {len(self.given)} tokens, --generate asks for {self.new}"),
+            (narrow and self.kv_bits not in BY_BITS, f"{width}: must be one of {', '.join(map(str, BY_BITS))}"),
+            (narrow and coded, f"{width}: {typed}"),
+            (config.names_caches and coded, f"{self.qconfig}: {typed}"),
+            (narrow and config.names_caches,
+             f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them"),
+            (self.kv and narrow, f"--qbits-kv: {stored}"),
+            (self.kv and self.granularity == "tile" and self.method.encoded, f"--granularity tile: {stored}"),
+            (self.kv and config.names_caches, f"{self.qconfig}: {stored}"),
+            (self.kv and coded, f"--kv {self.kv}: {typed}"),
+            (self.thresholds is not None and self.kv not in profiled,
+             f"--thresholds: are for --kv {' or '.join(profiled)}; give it too, or drop them"),
+            (self.t_max is not None and self.total > self.t_max,
+             f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches"),
+        )  # fmt: skip
+        for is_broken, text in rules:
+            if is_broken:
+                raise UsageError(text)
         self._check_layers(decoder)
         self._check_rows(decoder)
-        if self.t_max is not None and self.total > self.t_max:
-            raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
         """Return the QConfig of the request, or an empty QConfig."""

@@ -127,12 +127,10 @@ def test_drawn_requests_have_the_rate_and_the_spread_that_were_asked_for() -> No
 
 
 WRONG = {
-    ("poisson:0", "1"): "--workload poisson:0: numbers must be above 0 and below 10^9; there are poisson:RATE, "
-                        "gamma:RATE,cv=CV, burst, closed:CLIENTS",
-    ("closed:0", "1"): "--workload closed:0: clients must be 1..1048575; there are poisson:RATE, gamma:RATE,cv=CV, "
-                       "burst, closed:CLIENTS",
-    ("poisson:1,cv=2", "1"): "--workload poisson:1,cv=2: needs one rate; there are poisson:RATE, gamma:RATE,cv=CV, "
-                             "burst, closed:CLIENTS",
+    **{(arrivals, "1"): f"--workload {arrivals}: must be one of poisson:RATE, gamma:RATE,cv=CV, burst, closed:CLIENTS, "
+                        "with numbers above 0 and below 10^9, and fewer than 2^20 clients"
+       for arrivals in ("poisson:0", "poisson:", "poisson:1,cv=2", "closed:0", "closed:1.5", "closed:1048576",
+                        "burst:1", "gamma:1,2", "gamma:cv=1", "gamma:1,cv=0")},
     ("burst", "uniform:9,2"): "--input uniform:9,2: must be one of N, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA, of "
                               "1..100 tokens",
 }  # fmt: skip
