@@ -2,7 +2,6 @@
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyv_npu.errors import BadInputError, UsageError
@@ -173,10 +172,3 @@ class Arrivals:
             self._push(now + cycles_of(follower.gap_ns, self._clock), follower)
         if self._closed and self._idle:
             self._push(now, self._idle.popleft())
-
-
-def checked(requests: Sequence[Request], source: str) -> tuple[Request, ...]:
-    """Return the requests; BadInputError for none."""
-    if not requests:
-        raise BadInputError(f"{source}: holds no request; give at least one")
-    return tuple(requests)

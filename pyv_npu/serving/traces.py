@@ -23,7 +23,7 @@ from typing import Any
 
 from pyv_native.files import MAX_RESULT, check_input
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload, checked
+from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload
 from pyv_npu.serving.synthetic import ARRIVALS
 
 MOONCAKE_UNIT = 512
@@ -64,7 +64,9 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
         if len(requests) >= limit:
             break
     requests = _from_zero(requests[:limit]) if form in ("azure", "burstgpt") else requests[:limit]
-    return Workload(path.name, form, checked(requests, str(path)), omitted=omitted)
+    if not requests:
+        raise BadInputError(f"{path}: holds no request; give at least one")
+    return Workload(path.name, form, tuple(requests), omitted=omitted)
 
 
 class _Row:

@@ -57,9 +57,7 @@ def load(path: Path) -> LoadedResult:
     try:
         runs = _check_runs(_runs(_document(file)))
     except OSError as error:
-        raise BadInputError(
-            f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
-        ) from None
+        raise BadInputError(f"{file}: {error.strerror}; {REMEDY}") from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{file}: holds no result of a run ({error}); {REMEDY}") from None
     if not runs:
