@@ -3,6 +3,7 @@
 `Simulator` runs a model, `Platform` runs firmware. Both are imported on first use.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,23 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Platform", "Simulation", "Simulator", "__version__"]
 
 
+_PLACES = {"Config": "config", "Platform": "platform", "Simulation": "simulator", "Simulator": "simulator"}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "Config":
-        from pyv_npu.config import Config
-
-        return Config
-    if name == "Platform":
-        from pyv_npu.platform import Platform
-
-        return Platform
-    if name in ("Simulation", "Simulator"):
-        from pyv_npu import simulator
-
-        return getattr(simulator, name)
     if name == "__version__":
-        from pyv_npu.versions import version
-
-        return version()
+        return import_module("pyv_npu.versions").version()
+    if name in _PLACES:
+        return getattr(import_module(f"pyv_npu.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -196,7 +196,6 @@ class UartOutput:
 
 OK = 0
 GUEST_MAX = 255
-USAGE = 64
 BAD_INPUT = 65
 TOOLCHAIN = 69
 MODEL_BUG = 70
