@@ -7,7 +7,7 @@ stack, including inlined ones, and a last frame with the activity in brackets un
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from pyv_ext.source_lines import SourceLine
 from pyv_npu.csv_table import csv_text
 from pyv_npu.observe.profile.profile import Activity, Profile
 from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
-from pyv_npu.text import MISSING, columns, wrap
+from pyv_npu.sections import Note, Section, Table, Value, as_text
+from pyv_npu.text import MISSING
 
 UNKNOWN = "[unknown]"
 """Name of code outside all functions."""
@@ -95,28 +96,27 @@ class ProgramProfile:
         activities = [activity for activity in Activity if totals[activity]]
         head = f"profile: {cycles:,} cycles, {instructions:,} instructions"
         head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
-        parts = ", ".join(
-            f"{_SHORT[activity]} {totals[activity]:,} ({totals[activity] / max(cycles, 1):.1%})"
-            for activity in activities
-        )
+        parts = ", ".join(f"{_SHORT[activity]} {totals[activity]:,} ({totals[activity] / max(cycles, 1):.1%})"
+                          for activity in activities)  # fmt: skip
         heads = ("cycles", "share", *(_SHORT[activity] for activity in activities), "instructions")
-        functions = [
-            [share.function, *_numbers(share, activities, cycles), _short(share.line)] for share in self.functions()
-        ]
-        lines = self.lines()
-        rows = [
-            [_short(share.line), *_numbers(share, activities, cycles), share.function] for share in lines[:SHOWN_LINES]
-        ]
-        more = f"and {len(lines) - SHOWN_LINES:,} more lines\n" if len(lines) > SHOWN_LINES else ""
+
+        def row(first: str, share: Share, last: str) -> list[Value]:
+            spent = [share.by_activity.get(activity, 0) for activity in activities]
+            return [first, share.cycles, share.cycles / max(cycles, 1), *spent, share.instructions, last]
+
+        functions = [row(share.function, share, _short(share.line)) for share in self.functions()]
+        lines = [row(_short(share.line), share, share.function) for share in self.lines()]
+        more = [Note(f"and {len(lines) - SHOWN_LINES:,} more lines")] if len(lines) > SHOWN_LINES else []
         ranked = sorted(profile.mnemonics.items(), key=lambda item: (-item[1], item[0]))
-        counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in ranked)
-        blocks = [
-            "\n".join([head, *wrap(parts)]),
-            columns(("function", *heads, "hottest line"), functions),
-            columns(("source line", *heads, "function"), rows) + ("\n" + more if more else ""),
-            "\n".join(wrap(counts)),
+        counts = ", ".join(f"{name} {count:,}" for name, count in ranked)
+        units = ("", "", "share")
+        sections = [
+            Section("activities", head, [Note(parts)]),
+            Section("functions", "", [Table(("function", *heads, "hottest line"), functions, units)]),
+            Section("lines", "", [Table(("source line", *heads, "function"), lines[:SHOWN_LINES], units), *more]),
+            Section("instructions", "", [Note(f"retired: {counts}")]),
         ]
-        return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
+        return as_text(sections, len(functions) + SHOWN_LINES)
 
     def csv(self) -> str:
         """Return a row for each source line and function."""
@@ -193,13 +193,6 @@ def _sample_profile(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[
 def _frame(name: str) -> str:
     """Return a name without semicolons and newlines, which separate frames and stacks."""
     return name.replace(";", ":").replace("\n", " ")
-
-
-def _numbers(share: Share, activities: Sequence[Activity], cycles: int) -> Iterator[str]:
-    yield f"{share.cycles:,}"
-    yield f"{share.cycles / max(cycles, 1):.1%}"
-    yield from (f"{share.by_activity.get(activity, 0):,}" for activity in activities)
-    yield f"{share.instructions:,}"
 
 
 def _short(line: SourceLine | None) -> str:
