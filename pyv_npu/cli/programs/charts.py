@@ -5,7 +5,7 @@ from itertools import starmap
 from pathlib import Path
 
 from pyv_native.files import MAX_RESULT, check_input, write_bytes
-from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.output import OK, Call, show, write_errors
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_npu.report.figures import gantt_picture
 from pyv_npu.report.vega import FORMATS, charts_of, draw, gantts_of
@@ -47,10 +47,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
                 f"{page}: chart {name}: {str(error).splitlines()[-1]}; write the report again"
             ) from None
         path = args.output / f"{name}.{args.format}"
-        try:
+        with write_errors(args.output, "-o"):
             args.output.mkdir(parents=True, exist_ok=True)
             write_bytes(path, data)
-        except OSError as error:
-            raise UsageError(f"-o {args.output}: {error.strerror}; choose another folder") from None
         show(str(path))
     return OK
