@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache, wraps
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from types import CodeType
 from typing import Any
 
@@ -223,7 +224,7 @@ class Arena:
         else:
             self.bytes[ROOT:] = records
 
-    def _use(self, buffer: bytearray) -> None:
+    def _use(self, buffer: bytearray | mmap) -> None:
         self.buffer = buffer
         self.bytes = memoryview(buffer)
         self.words = self.bytes.cast("q")
@@ -297,7 +298,8 @@ class Arena:
             begin = high
         insort(self._spans, (begin, begin + size))
         if begin + size > len(self.buffer):
-            buffer = bytearray(max(begin + size, 2 * len(self.buffer)))
+            # pages take memory when they are written
+            buffer = mmap(-1, max(begin + size, 4 * len(self.buffer)), flags=MAP_PRIVATE | MAP_ANONYMOUS)
             buffer[: len(self.buffer)] = self.buffer
             self._use(buffer)
         return begin

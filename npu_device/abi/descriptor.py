@@ -1,7 +1,7 @@
 """64-byte kernel descriptor (docs/interface.md, "Descriptor")."""
 
 import struct
-from operator import ge
+from operator import gt, lshift
 from typing import NamedTuple, Self
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -104,7 +104,14 @@ _WIDTHS = {
 for _part in PARTS:
     if _part.name.endswith(_HIGH):
         _WIDTHS[_part.name.removesuffix(_HIGH)] += _part.width
-_LIMITS = tuple(1 << width for width in _WIDTHS.values())
+MAXIMA = tuple((1 << width) - 1 for width in _WIDTHS.values())
+"""Maximum of each attribute of a descriptor, in their order."""
+_BITS = {word.name: 8 * word.offset for word in WORDS}
+_BITS |= {part.name: _BITS[part.word] + part.low for part in PARTS}
+SHIFTS = tuple(_BITS[name] for name in _WIDTHS)
+"""First bit of each attribute of a descriptor, in their order."""
+CLUSTER_HIGH = (1 << _BITS["cluster_high"]) - (1 << _BITS["cluster"] + 2)
+"""Factor of bits 3:2 of the cluster, which moves them from behind bits 1:0 to their place."""
 
 
 class Descriptor(NamedTuple):
@@ -142,23 +149,13 @@ class Descriptor(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the 64 bytes. Raise AbiError for a value that does not fit."""
-        if min(self) < 0 or True in map(ge, self, _LIMITS):
-            self._check()
-        (
-            opcode, op_reserved, extended, rank, affinity, cluster, prio, stream, bank_mask, prefetch_dist, irq,
-            write_status, accumulate, in1_nk, function, in0, in1, out, m, n, k, type_in0, type_in1, type_out, type_kv,
-            param0, param1, status, ticket,
-        ) = self  # fmt: skip
-        return _STRUCT.pack(
-            opcode | cluster >> 2 << 8 | op_reserved << 10 | extended << 15 | rank << 16 | affinity << 26
-            | (cluster & 3) << 30,
-            prio | stream << 4 | bank_mask << 8 | prefetch_dist << 16 | irq << 20 | write_status << 21
-            | accumulate << 22 | in1_nk << 23 | function << 24,
-            in0, in1, out, m, n, k, type_in0 | type_in1 << 8 | type_out << 16 | type_kv << 24, param0, param1, status,
-            ticket,
-        )  # fmt: skip
+        if min(self) < 0 or True in map(gt, self, MAXIMA):
+            self.check()
+        high = self.cluster >> 2
+        bits = sum(map(lshift, self, SHIFTS)) + high * CLUSTER_HIGH
+        return bits.to_bytes(DESCRIPTOR_SIZE, "little")
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise AbiError with the first value that does not fit."""
         for name, width in _WIDTHS.items():
             value = getattr(self, name)

@@ -6,16 +6,21 @@ plan has many steps, or `sampled` is set and it has operands, so that it is comp
 resumes with the function that matches the outcome, such as `begin_command` or `fail_command`.
 """
 
+from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.front_end.acceptance import accept_tile, apply_effects
 from npu_device.front_end.deadlines import apply_requests, request
 from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
 from npu_device.front_end.interrupts import update_line
+from npu_device.front_end.submissions import submit
 from npu_device.reservation.commands import end
 from npu_device.reservation.results import is_move, sample_move
 from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
 from npu_device.reservation.state import RUNNING, Entry, Issue
 from npu_device.reservation.state import START as START_REQUEST
+from npu_device.reservation.tickets import STALLED
+from npu_device.reservation.tickets import STARVED as NO_RECORDS
 from npu_device.trace.events import FRONTEND
 from npu_device.units.state import (
     ACCEPT,
@@ -42,6 +47,11 @@ from npu_device.units.stepper import (
     next_cycle,
     start_steps,
 )
+from pyv_native.intrinsics import load_i64
+from pyv_native.records import WORD
+
+LIST_BYTES = WORD + DESCRIPTOR_SIZE
+"""Bytes of a descriptor of a list: the cycle of its arrival, then its words."""
 
 
 def find_unit(loop: EventLoop, unit_class: int) -> int:
@@ -295,6 +305,28 @@ def run_events(loop: EventLoop, until: int) -> int:
             update_line(loop, cycle)
         kind = next_event_kind(front)
     return DONE
+
+
+def submit_list(loop: EventLoop) -> int:
+    """Submit the descriptors of the list as a core does by ENQCMD_T: each in its cycle, or once the queue has an entry.
+    Run the events until then, as `run_events`. DONE: all descriptors are submitted, or no event is due."""
+    front = loop.front
+    answer = run_events(loop, front.until)
+    while answer == DONE and front.list_count:
+        until = max(front.until, load_i64(front.list_address) - 1)
+        if until == front.until:
+            ticket = submit(loop, DRAM_BASE, front.list_address + WORD, 0, until + 1)
+            if ticket == NO_RECORDS:
+                return STARVED
+            if 0 < ticket < STALLED:
+                front.list_address += LIST_BYTES
+                front.list_count -= 1
+                continue
+            if front.next_deadline == FOREVER:
+                return DONE
+            until = max(until + 1, front.next_deadline)
+        answer = run_events(loop, until)
+    return answer
 
 
 def advance_device(loop: EventLoop, until: int, _second: int, _third: int) -> int:

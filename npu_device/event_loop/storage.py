@@ -28,7 +28,8 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.run_events, dispatch.advance_device, submissions.submit, submissions.submit_descriptor,
+    dispatch.run_events, dispatch.submit_list, dispatch.advance_device,
+    submissions.submit, submissions.submit_descriptor,
     submissions.query_ticket, registers.register_value, registers.read_register, registers.write_register,
     submissions.doorbell, interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command,
     acceptance.accept_tile, fetch.cancel_entry, acceptance.fail_ticket, acceptance.apply_effects,
@@ -125,8 +126,6 @@ class Storage:
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset
         """Offset of this field in bytes."""
-        first = front + fields["descriptor"].offset
-        self.descriptor = self.arena.bytes[first : first + fields["descriptor"].shape.size]
         self.retired = self.loop.issue.offset // WORD + layout(Issue).fields["retired"].word
         self.started, self.requests = (
             self.loop.offset // WORD + layout(EventLoop).fields[name].word for name in ("started", "requests")

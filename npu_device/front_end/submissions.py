@@ -55,8 +55,8 @@ def refuse(loop: EventLoop, arrival: int, address: int, refusal: int) -> None:
     emit(loop.issue, arrival, FRONTEND, What.REJECT, 0, address, refusal)
 
 
-def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
-    """Submit the descriptor in `front.descriptor`, which ENQCMD_T has read at `address`. Return the ticket, 0
+def submit(loop: EventLoop, address: int, data: int, operand: int, arrival: int) -> int:
+    """Submit the descriptor at host address `data`, which ENQCMD_T has read at `address`. Return the ticket, 0
     (dropped), minus a ReturnCode, STALLED or TRAPPED; the core receives it `front.response` cycles after `arrival`.
 
     A stalled submission is tried again with the same address, and SUBMIT is emitted once. STARVED: records are missing,
@@ -88,7 +88,7 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     submission.stream = operand >> 4 & 0xF
     submission.readable = True
     for index in range(DESCRIPTOR_WORDS):
-        submission.words[index] = front.descriptor[index]
+        submission.words[index] = load_i64(data + 8 * index)
     if submission.began == arrival:
         announce(loop, submission)
     elif front.announcing is None:
@@ -112,9 +112,7 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     data = descriptor_data(loop.tile, address)
     if not data:
         return UNHANDLED
-    for index in range(DESCRIPTOR_WORDS):
-        front.descriptor[index] = load_i64(data + 8 * index)
-    answer = submit(loop, address, operand, arrival)
+    answer = submit(loop, address, data, operand, arrival)
     if answer == STARVED:
         return UNHANDLED
     return front.response << 32 | u32(answer)

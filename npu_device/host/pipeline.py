@@ -40,6 +40,8 @@ from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
 from pyv_native.arena import STATUS
+from pyv_native.emitter import Definition
+from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence
 
@@ -186,17 +188,29 @@ class Pipeline:
             arena.raise_error()
         if arena.words[storage.deadline] > now and not arena.words[storage.answer]:
             return
-        while answer := self.execution.run(now):
+        self._run(dispatch.run_events, now)
+
+    def submit_list(self, address: int, count: int) -> None:
+        """Submit `count` descriptors at a host address by `dispatch.submit_list`."""
+        self.front.list_address, self.front.list_count = address, count
+        self._run(dispatch.submit_list)
+        assert not self.front.list_count, "a full queue moves on"
+
+    def _run(self, function: Definition, *arguments: int) -> None:
+        """Call a function of `dispatch` until all its events are processed."""
+        while answer := self.execution.run(function, *arguments):
             if answer == dispatch.STARVED:
+                self._machine.issue.reserve(Ticket, 1)
                 self._machine.issue.reserve(Submission, 1)
             else:
-                self._accept(storage.arena.words[storage.cycle])
+                self._accept(self.storage.arena.words[self.storage.cycle])
 
     def submit(self, address: int, descriptor: bytes, operand: int, arrival: int) -> tuple[int, int]:
         """Execute ENQCMD_T: return the reply of `submissions.submit`, and its latency in cycles."""
         machine, storage = self._machine, self.storage
-        storage.descriptor[:] = descriptor
-        while (answer := machine.call(submissions.submit, address, operand, arrival)) == STARVED:
+        content = bytearray(descriptor)
+        data = address_of(content)
+        while (answer := machine.call(submissions.submit, address, data, operand, arrival)) == STARVED:
             machine.issue.reserve(Ticket, 1)
             machine.issue.reserve(Submission, 1)
         return answer, storage.arena.words[storage.response]

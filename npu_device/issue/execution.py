@@ -29,6 +29,7 @@ from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import START
+from pyv_native.emitter import Definition
 from pyv_native.state import LATEST, WORD32, Fields, StateError, data, inside, integer, sequence
 
 if TYPE_CHECKING:
@@ -235,8 +236,8 @@ class Execution:
             return
         self.machine.call(acceptance.apply_effects, cycle)
 
-    def run(self, until: int) -> int:
-        """Run the events due by cycle `until`, up to an event of the front end. Return its kind, or DONE."""
+    def run(self, function: Definition, *arguments: int) -> int:
+        """Call `dispatch.run_events` or `submit_list`, up to an event of the front end. Return its kind, or DONE."""
         storage = self.machine.storage
         words = storage.arena.words
         words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
@@ -245,7 +246,7 @@ class Execution:
             words = storage.arena.words
             answer, words[storage.answer] = words[storage.answer], dispatch.DONE
             if not answer:
-                answer = self.machine.call(dispatch.run_events, until)
+                answer = self.machine.call(function, *arguments)
                 words = storage.arena.words
             if answer == dispatch.STEPPED:
                 self._end(words[storage.cycle], words[storage.entry])

@@ -1,29 +1,39 @@
 """Execution of commands without a core: descriptors submitted at given cycles (docs/npu-timing.md, "Levels")."""
 
 import gc
+from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.abi import EXTENDED_SIZE
-from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.descriptor import CLUSTER_HIGH, MAXIMA, SHIFTS, Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.instructions import PortReply
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, KV_BASE, KV_RANGE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
+from npu_device.event_loop.dispatch import LIST_BYTES
 from npu_device.memory.memory import Memory, sparse
 from npu_device.trace.stream import EventStream
-from pyv_native.state import WORD32
+from pyv_native.records import WORD
+from pyv_native.state import WORD32, WORD64
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
-_DESCRIPTOR = DRAM_BASE
-"""Nominal address of submitted descriptors, whose bytes are passed directly."""
+_BLOCK = 4096
+"""Number of descriptors that are packed at a time."""
+_MAXIMA = np.array(MAXIMA, np.uint64)
+_WORDS, _SHIFTS = np.divmod(np.array(SHIFTS, np.uint64), np.uint64(64))
+_WORD_STARTS = np.searchsorted(_WORDS, np.arange(1 + SHIFTS[-1] // 64))
+"""Index of the first attribute in each word."""
+_CLUSTER = Descriptor._fields.index("cluster")
+_CLUSTER_HIGH = np.uint64(CLUSTER_HIGH & WORD64)
 
 
 class Listed(NamedTuple):
@@ -46,7 +56,7 @@ class Run(NamedTuple):
     events: EventStream
     cycles: int
     """Cycle of the last event."""
-    tickets: tuple[int, ...]
+    tickets: Sequence[int]
     """Tickets of the commands, in order."""
 
 
@@ -99,41 +109,45 @@ class Runner:
             return self._run(commands)
 
     def _run(self, commands: Sequence[Listed]) -> Run:
-        device = self.device
-        tickets = []
-        now, first, since = -1, 0, 0
-        for index, (command, descriptor) in enumerate(zip(commands, self.place(commands), strict=True)):
-            if command.work:
-                began = now = self._idle(now)
-                first, since = index, began + command.work
-                descriptor = descriptor.with_(tile_m=began & WORD32, tile_n=command.work)
-            at = max(command.at, since + (index - first) * self.config.submit.cost)
-            if at - 1 > now:
-                now = at - 1
-                device.advance(now)
-            data = descriptor.pack()
-            while True:
-                answer = device.port.enqcmd(_DESCRIPTOR, data, 0, now)
-                if isinstance(answer, PortReply) and answer.value > 0:
-                    tickets.append(answer.value)
-                    break
-                event = device.next_event()
-                assert event is not None, "a full queue moves on"
-                now = max(now + 1, event)
-                device.advance(now)
-        last = now
+        device, pipeline, cost = self.device, self.device.host.pipeline, self.config.submit.cost
+        descriptors, count = self.place(commands), len(commands)
+        first_ticket, first, since = pipeline.loop.issue.submission_count + 1, 0, 0
+        works = (index for index, command in enumerate(commands) if command.work)
+        for begin, end in pairwise(sorted({*range(0, count, _BLOCK), *works, count})):
+            if work := commands[begin].work:
+                began = self._idle(max(0, pipeline.front.until))
+                descriptors[begin] = descriptors[begin].with_(tile_m=began & WORD32, tile_n=work)
+                first, since = begin, began + work
+            rows = np.empty((end - begin, LIST_BYTES // WORD), np.int64)
+            arrivals = [command.at for command in commands[begin:end]]
+            rows[:, 0] = np.maximum(arrivals, since + cost * np.arange(begin - first, end - first))
+            rows[:, 1:] = pack_descriptors(descriptors[begin:end])
+            pipeline.submit_list(rows.ctypes.data, end - begin)
         while (event := device.next_event()) is not None:
-            last = max(last, event)
-            device.advance(last + _STRIDE)
+            device.advance(event + _STRIDE)
         self.events.flush()
-        return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
+        tickets = range(first_ticket, first_ticket + count)
+        return Run(device, self.memory, self.events, device.counters.cycle, tickets)
 
-    def _idle(self, now: int) -> int:
-        """Advance until all commands are complete. Return that cycle."""
+    def _idle(self, cycle: int) -> int:
+        """Run from a cycle until all commands are complete. Return that cycle."""
         while (event := self.device.next_event()) is not None:
-            now = max(now + 1, event)
-            self.device.advance(now)
-        return max(now, 0)
+            cycle = event
+            self.device.advance(cycle)
+        return cycle
+
+
+def pack_descriptors(descriptors: Sequence[Descriptor]) -> NDArray[np.uint64]:
+    """Return the words of descriptors, shape (count, 8). Raise AbiError for a value that does not fit."""
+    with suppress(OverflowError):
+        fields = np.frombuffer(array("Q", chain.from_iterable(descriptors)), np.uint64).reshape(-1, len(SHIFTS))
+        if (fields <= _MAXIMA).all():
+            words: NDArray[np.uint64] = np.add.reduceat(fields << _SHIFTS, _WORD_STARTS, axis=1)
+            words[:, 0] += (fields[:, _CLUSTER] >> np.uint64(2)) * _CLUSTER_HIGH
+            return words
+    for descriptor in descriptors:
+        descriptor.check()
+    raise AssertionError("a value does not fit")
 
 
 @contextmanager

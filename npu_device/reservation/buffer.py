@@ -1,9 +1,10 @@
 """Records of an issue stage in a buffer: free lists, operands of commands, and dependencies of a command list."""
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from npu_device.decode.command import Command
 from npu_device.memory.region import OPERAND_WORDS
@@ -121,13 +122,12 @@ class IssueBuffer:
         self.totals[record] += count
         fields, size = layout(record)
         first = self._allocate(size * count)
-        self.arena.bytes[first : first + size * count] = bytes(size * count)
         words, head = self.arena.words, self._free[record]
-        links = array("q", range(first + size, first + size * count + 1, size))
-        links[-1] = words[head]
-        words[head] = first
-        begin = first // WORD + fields["next"].word
-        words[begin : begin + (count - 1) * size // WORD + 1 : size // WORD] = memoryview(links)
+        table = np.frombuffer(words, np.int64, count * size // WORD, first).reshape(count, size // WORD)
+        table[:] = 0
+        links = table[:, fields["next"].word]
+        links[:] = np.arange(first + size, first + size * count + 1, size)
+        links[-1], words[head] = words[head], first
         words[self._spare[record]] += count
 
     def add_operands(self, words: bytes) -> int:

@@ -29,11 +29,6 @@ def precedes(a: Access, b: Access) -> bool:
     return a.low < b.low or (a.low == b.low and a.id < b.id)
 
 
-def priority(access: Access) -> int:
-    """Return the priority in the heap order of the tree."""
-    return (access.id & 0xFFFF_FFF) * PRIORITY & 0xFFFF_FFFF
-
-
 def refresh(tree: Access) -> None:
     """Compute `max_end` from both subtrees."""
     tree.max_end = tree.end
@@ -43,28 +38,35 @@ def refresh(tree: Access) -> None:
         tree.max_end = max(tree.max_end, tree.right.max_end)
 
 
+def split(tree: Access | None, access: Access) -> None:
+    """Make the accesses of a tree before an access its left subtree, and the others its right subtree."""
+    if tree is None:
+        access.left = None
+        access.right = None
+    elif precedes(access, tree):
+        split(tree.left, access)
+        tree.left = access.right
+        refresh(tree)
+        access.right = tree
+    else:
+        split(tree.right, access)
+        tree.right = access.left
+        refresh(tree)
+        access.left = tree
+
+
 def insert(tree: Access | None, access: Access) -> Access:
     """Insert an access. Return the new root."""
-    if tree is None:
+    if tree is None or access.priority > tree.priority:
+        split(tree, access)
+        refresh(access)
         return access
-    root = tree
     if precedes(access, tree):
-        child = insert(tree.left, access)
-        tree.left = child
-        if priority(child) > priority(tree):
-            tree.left = child.right
-            child.right = tree
-            root = child
+        tree.left = insert(tree.left, access)
     else:
-        child = insert(tree.right, access)
-        tree.right = child
-        if priority(child) > priority(tree):
-            tree.right = child.left
-            child.left = tree
-            root = child
-    refresh(tree)
-    refresh(root)
-    return root
+        tree.right = insert(tree.right, access)
+    tree.max_end = max(tree.max_end, access.end)
+    return tree
 
 
 def join(left: Access | None, right: Access | None) -> Access | None:
@@ -73,7 +75,7 @@ def join(left: Access | None, right: Access | None) -> Access | None:
         return right
     if right is None:
         return left
-    if priority(left) > priority(right):
+    if left.priority > right.priority:
         left.right = join(left.right, right)
         refresh(left)
         return left
@@ -92,7 +94,8 @@ def remove(tree: Access | None, access: Access) -> Access | None:
         tree.left = remove(tree.left, access)
     else:
         tree.right = remove(tree.right, access)
-    refresh(tree)
+    if tree.max_end == access.end:
+        refresh(tree)
     return tree
 
 
@@ -222,11 +225,9 @@ def use(issue: Issue, entry: Entry, first: int) -> None:
     access.stride = issue.operands[first + 3]
     access.written = issue.operands[first + 4] != 0
     access.id = issue.accesses
+    access.priority = (access.id & 0xFFFF_FFF) * PRIORITY & 0xFFFF_FFFF
     issue.accesses += 1
     access.successor = FOREVER
-    access.left = None
-    access.right = None
-    access.max_end = access.end
     access.next = entry.accesses
     entry.accesses = access
     if access.written:

@@ -39,7 +39,7 @@ UNUSED = -1
 MIN_BLOCK = 64
 """Bytes of the smallest blocks of outputs; those of each further class are twice as large."""
 BLOCK_CLASSES = 32
-BUCKETS = 1 << 12
+BUCKETS = 1 << 14
 """Number of buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
 """Capacity of the event buffer, which the event stream flushes."""
@@ -52,20 +52,22 @@ class Access:
     entry: "Entry" = REFERENCE
     low: int = 0
     end: int = 0
+    id: int = 0
+    """Serial number; smaller is older."""
+    priority: int = 0
+    """Priority in the heap order of the tree."""
+    left: "Access | None" = REFERENCE
+    right: "Access | None" = REFERENCE
+    max_end: int = 0
+    """Largest end in its subtree."""
     row_bytes: int = 0
     stride: int = 0
     """Distance of rows in bytes; 0 for a single row."""
     written: bool = False
     in_tree: bool = False
     """Whether it is in a tree: it is in flight, and no later write covers it."""
-    id: int = 0
-    """Serial number; smaller is older."""
     successor: int = FOREVER
     """Serial number of the write that covers it."""
-    left: "Access | None" = REFERENCE
-    right: "Access | None" = REFERENCE
-    max_end: int = 0
-    """Largest end in its subtree."""
     next: "Access | None" = REFERENCE
     """Next access of its command, or of the free list."""
     match: "Access | None" = REFERENCE

@@ -9,7 +9,7 @@ from npu_device.config import MAX_DRAM_CHANNELS
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
-from npu_device.decode.tile_state import DESCRIPTOR_WORDS, TileDecoder
+from npu_device.decode.tile_state import TileDecoder
 from npu_device.dram.state import Request, TimedDram
 from npu_device.reservation.state import Entry, Issue, Submission
 from npu_device.trace.events import Kind
@@ -250,7 +250,7 @@ class FrontEnd:
     """Cycle of the next event of each kind; FOREVER for none."""
     next_deadline: int = FOREVER
     """Lower bound of `deadlines`."""
-    until: int = 0
+    until: int = NOT_YET
     """Cycle up to which the device advances."""
     cycle: int = 0
     """Cycle of the current event."""
@@ -295,8 +295,10 @@ class FrontEnd:
     """Address of the ENQCMD_T that waits for a queue entry; NOT_YET for none."""
     response: int = 0
     """Latency of ENQCMD_T in cycles."""
-    descriptor: list[int] = array(DESCRIPTOR_WORDS)
-    """Descriptor words of the ENQCMD_T."""
+    list_address: int = 0
+    """Host address of the next descriptor of a list, after the word with its cycle."""
+    list_count: int = 0
+    """Number of descriptors of the list that have not been submitted."""
 
     fetch_loose: int = 0
     fetch_tight: int = 0
