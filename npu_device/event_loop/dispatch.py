@@ -1,9 +1,9 @@
 """Event dispatch of a device by cycle and phase, and start and end of commands on units. In the native subset
 (`pyv_native`).
 
-Commands of one step run here from start to retirement. Each function stops at a command that Python must handle: its
-plan has many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. Python then
-resumes with the function that matches the outcome, such as `begin_command` or `fail_command`.
+Commands of one step run here from start to retirement. `run_events` stops at a command that Python must handle: its
+plan has many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. Python sets
+the outcome and calls `run_events` again.
 """
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -17,7 +17,7 @@ from npu_device.reservation.commands import end
 from npu_device.reservation.results import is_move, sample_move
 from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
-from npu_device.reservation.state import RUNNING, Entry, Issue
+from npu_device.reservation.state import RUNNING, Entry
 from npu_device.reservation.state import START as START_REQUEST
 from npu_device.reservation.tickets import STALLED
 from npu_device.reservation.tickets import STARVED as NO_RECORDS
@@ -125,7 +125,7 @@ def samples(loop: EventLoop, entry: Entry) -> bool:
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
-def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
+def start_commands(loop: EventLoop, t: int) -> Entry | None:
     """Start steps, then commands, in cycle `t`. Return the next command for Python to handle, or None at the end."""
     if loop.ended_steps:
         loop.ended_steps = 0
@@ -137,7 +137,7 @@ def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
             break
         if entry.unit_class == NO_CLASS:
             end_entry(loop, entry, t)
-        elif entry.piece is None or (sampled and not samples(loop, entry)):
+        elif entry.piece is None or (loop.front.sampled and not samples(loop, entry)):
             return entry
         else:
             begin(loop, entry, t)
@@ -147,28 +147,10 @@ def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
     return None
 
 
-def begin_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
-    """Begin a command of one step, then continue as `start_commands`."""
-    begin(loop, entry, t)
-    return start_commands(loop, t, sampled)
-
-
-def resume_command(loop: EventLoop, entry: Entry, t: int) -> None:
-    """Begin a command of one step whose unit was stuck."""
-    begin(loop, entry, t)
-    loop.next_at = next_cycle(loop)
-
-
-def fail_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
-    """End a command that could not begin, then continue as `start_commands`."""
-    end_entry(loop, entry, t)
-    return start_commands(loop, t, sampled)
-
-
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
+def end_runs(loop: EventLoop) -> Entry | None:
     """End the commands whose runs completed in this cycle. Return the next command for Python to handle, or None at the
     end."""
     while loop.ending < len(loop.completed):
@@ -178,7 +160,7 @@ def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
         entry = loop.running[slot]
         loop.running[slot] = None
         if entry is not None:
-            if entry.piece is None or (sampled and entry.result is None):
+            if entry.piece is None or loop.external:
                 return entry
             end_entry(loop, entry, loop.time)
     loop.completed.clear()
@@ -189,7 +171,7 @@ def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
     return None
 
 
-def step_commands(loop: EventLoop, t: int, limit: int, sampled: int) -> Entry | None:
+def step_commands(loop: EventLoop, t: int, limit: int) -> Entry | None:
     """Step from cycle `t` through cycles below `limit` until Python or another phase must act, and end commands as
     `end_runs`. If `limit` is `t`, other events are due between the ends and starts of this cycle: only ends are run."""
     if limit > t:
@@ -203,13 +185,7 @@ def step_commands(loop: EventLoop, t: int, limit: int, sampled: int) -> Entry | 
         loop.next_at = next_cycle(loop)
         return None
     loop.next_at = FOREVER
-    return end_runs(loop, sampled)
-
-
-def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
-    """End a command at which `end_runs` stopped, then continue as `end_runs`."""
-    end_entry(loop, entry, loop.time)
-    return end_runs(loop, sampled)
+    return end_runs(loop)
 
 
 # -- events of the device --------------------------------------------------------------------------------------------
@@ -217,6 +193,9 @@ def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
 DONE, STEPPED, GRANTED, ACCEPTED, STARVED, STARTED = range(6)
 """Results of `run_events`: all due events are processed; Python must handle ended steps, grant time to external
 engines, accept a descriptor, reserve records, or handle starting commands."""
+NO_OUTCOME, BEGIN, SKIP, FAIL, FINISH = range(5)
+"""Outcomes of a command that Python has handled: none; a starting command begins, has begun or is stuck, has failed; a
+command ends."""
 
 
 def next_event_kind(front: FrontEnd) -> int:
@@ -229,52 +208,55 @@ def next_event_kind(front: FrontEnd) -> int:
     return kind
 
 
-def horizon(front: FrontEnd) -> int:
-    """Return the first cycle in which another event is due, or the first after `until`."""
-    cycle = front.until + 1
-    for deadline in front.deadlines:
-        cycle = min(cycle, deadline)
-    return cycle
-
-
-def concerns_device(loop: EventLoop, entry: Entry | None, inspected: int) -> bool:
-    """Check whether Python must handle the commands of this cycle."""
+def finish_phase(loop: EventLoop, entry: Entry | None, answer: int) -> int:
+    """Apply the effects of ended steps or started commands. Return `answer` if Python must handle `entry` or observes
+    the cycle, else DONE."""
     front = loop.front
     front.entry = entry
-    if entry is not None or loop.external or inspected:
-        return True
-    return has_failures(loop.issue)
+    apply_effects(loop, front.cycle)
+    if entry is None:
+        request(front, END, loop.next_at)
+        if not loop.external and not front.inspected:
+            return DONE
+    return answer
 
 
-def has_failures(issue: Issue) -> bool:
-    """Check whether commands have retired with errors."""
-    entry = issue.retired
-    while entry is not None:
-        if entry.failure:
-            return True
-        entry = entry.next
-    return False
+def continue_phase(loop: EventLoop) -> int:
+    """Continue the phase whose command Python has handled, by the outcome. Return as `finish_phase`."""
+    front = loop.front
+    outcome = front.outcome
+    front.outcome = NO_OUTCOME
+    entry = front.entry
+    if outcome == NO_OUTCOME or entry is None:
+        return DONE
+    if outcome == BEGIN:
+        begin(loop, entry, front.cycle)
+    elif outcome != SKIP:
+        end_entry(loop, entry, front.cycle)
+    if outcome == FINISH:
+        return finish_phase(loop, end_runs(loop), STEPPED)
+    return finish_phase(loop, start_commands(loop, front.cycle), STARTED)
 
 
 def run_events(loop: EventLoop, until: int) -> int:
     """Run the events due at the start of cycle `until` or earlier, up to an event that Python must handle."""
     front = loop.front
     front.until = until
-    sampled = front.sampled
-    inspected = front.inspected
+    answer = continue_phase(loop)
+    if answer:
+        return answer
     kind = next_event_kind(front)
     while front.next_deadline <= until:
         cycle = front.next_deadline
         front.cycle = cycle
         front.deadlines[kind] = FOREVER
         if kind == END:
-            entry = step_commands(loop, cycle, horizon(front), sampled)
-            cycle = loop.time
-            front.cycle = cycle
-            if concerns_device(loop, entry, inspected):
-                return STEPPED
-            apply_effects(loop, cycle)
-            request(front, END, loop.next_at)
+            next_event_kind(front)
+            entry = step_commands(loop, cycle, min(front.next_deadline, until + 1))
+            front.cycle = loop.time
+            answer = finish_phase(loop, entry, STEPPED)
+            if answer:
+                return answer
         elif kind == GRANT:
             return GRANTED
         elif kind == RELEASE:
@@ -297,10 +279,9 @@ def run_events(loop: EventLoop, until: int) -> int:
             if begin_fetches(loop, cycle):
                 return STARVED
         elif kind == START:
-            if concerns_device(loop, start_commands(loop, cycle, sampled), inspected):
-                return STARTED
-            apply_effects(loop, cycle)
-            request(front, END, loop.next_at)
+            answer = finish_phase(loop, start_commands(loop, cycle), STARTED)
+            if answer:
+                return answer
         elif kind == IRQ:
             update_line(loop, cycle)
         kind = next_event_kind(front)

@@ -272,12 +272,6 @@ class Machine:
         """Call a function of the device."""
         return self._calls[function](self.storage.arena, *arguments)
 
-    def dispatch(self, function: Definition, *arguments: int) -> int:
-        """Call a function of `dispatch`. Return the offset of the entry for Python to handle, or 0."""
-        entry = self._calls[function](self.storage.arena, *arguments)
-        self.report_dropped()
-        return entry
-
     def schedule(self) -> None:
         """Schedule the next event of the engines."""
         self._calls[deadlines.schedule_step](self.storage.arena)

@@ -13,7 +13,7 @@ from npu_device.event_loop.encoding import Encoded, PieceImage
 from npu_device.front_end import acceptance, deadlines, fetch, interrupts, registers, submissions
 from npu_device.reservation import buffer
 from npu_device.reservation.buffer import Calls
-from npu_device.reservation.state import ISSUE_CAPACITIES, Issue
+from npu_device.reservation.state import ISSUE_CAPACITIES
 from npu_device.trace.stream import EventStream
 from npu_device.units import cache, sharing, stepper
 from npu_device.units.state import EventLoop, FrontEnd, Step
@@ -35,8 +35,7 @@ FUNCTIONS: tuple[Definition, ...] = (
     acceptance.accept_tile, fetch.cancel_entry, acceptance.fail_ticket, acceptance.apply_effects,
     deadlines.request_event, deadlines.schedule_step,
     fetch.request_fetch, interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission,
-    fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
-    dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
+    fetch.restore_pipeline, dispatch.step_commands, dispatch.begin, stepper.start, stepper.admit, stepper.hold,
     stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark, *buffer.FUNCTIONS,
 )  # fmt: skip
 
@@ -119,17 +118,13 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
-        self.deadline, self.cycle, self.response, self.entry, self.answer, self.sampled, self.copied, self.inspected = (
-            front // WORD + fields[name].word
-            for name in ("next_deadline", "cycle", "response", "entry", "answer", "sampled", "copied", "inspected")
-        )
+        words = {name: front // WORD + field.word for name, field in fields.items() if field.offset % WORD == 0}
+        self.deadline, self.cycle, self.response = words["next_deadline"], words["cycle"], words["response"]
+        self.entry, self.outcome, self.answer = words["entry"], words["outcome"], words["answer"]
+        self.sampled, self.copied, self.inspected = words["sampled"], words["copied"], words["inspected"]
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset
         """Offset of this field in bytes."""
-        self.retired = self.loop.issue.offset // WORD + layout(Issue).fields["retired"].word
-        self.started, self.requests = (
-            self.loop.offset // WORD + layout(EventLoop).fields[name].word for name in ("started", "requests")
-        )
         self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped
         self.on_bind()

@@ -11,7 +11,7 @@ from npu_device.front_end.interrupts import set_irq
 from npu_device.memory.operands import INTEGERS
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.reservation.accumulators import bind_sum, check_sum, max_spans
-from npu_device.reservation.commands import accept
+from npu_device.reservation.commands import accept, log_failure
 from npu_device.reservation.hazards import LISTED
 from npu_device.reservation.pieces import find_piece
 from npu_device.reservation.scheduler import emit
@@ -201,6 +201,7 @@ def end_tickets(loop: EventLoop, cycle: int) -> None:
     while entry is not None:
         following = entry.next
         if entry.failure:
+            log_failure(issue, entry, cycle)
             fail_ticket(loop, cycle, entry.ticket, entry.failure)
         else:
             finish_ticket(issue, entry.ticket, 0)

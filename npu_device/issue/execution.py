@@ -14,14 +14,15 @@ from npu_device.decode.command import ACCUMULATORS_BASE, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
-from npu_device.front_end import acceptance, deadlines
-from npu_device.issue.compute import MOVES, compute
+from npu_device.front_end import deadlines
+from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
 from npu_device.issue.results import Results, detach
 from npu_device.issue.retirement import Completion
 from npu_device.issue.station import Station
+from npu_device.memory.arrays import WriteSet
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation import results
@@ -65,7 +66,7 @@ class Execution:
             config, events, lambda entry: self.station.command(entry), analytic, external, plans, interpreted, prepare
         )
         self.machine = self.engines.machine
-        self.station = Station(config, self.machine, completion.write_status)
+        self.station = Station(config, self.machine, completion)
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
         self._accumulators = AccumulatorMemory(config)
         incoherent = self.l2 is not None and self.l2.incoherent
@@ -128,8 +129,8 @@ class Execution:
         domains = station.domains()
         commands = [
             state_of(
-                command, station.entry(command), self._results.parked(station.entry(command)),
-                station.epochs_of(command, domains), station.sums,
+                command, station.entry(command), self._outputs(command), station.epochs_of(command, domains),
+                station.sums,
             )
             for command in self.in_flight()
         ]  # fmt: skip
@@ -141,6 +142,15 @@ class Execution:
             "freed": [command.number for command in station.released()],
             "engines": self.engines.state(),
         }
+
+    def _outputs(self, command: Command) -> WriteSet | None:
+        """Return the outputs of a command that are not in memory yet; None before its start."""
+        entry, total = self.station.entry(command), None
+        if command.result is not None or not self._values or entry.stage == WAITING:
+            return command.result
+        if command.order.holds and entry.stage == RUNNING:
+            total = self._accumulators.read(command)
+        return WriteSet(self._results.parked(entry), total)
 
     def _accumulator_contents(self) -> list[list[Any]]:
         """Return [offset, bytes] of all sums in the accumulators."""
@@ -188,11 +198,11 @@ class Execution:
                 station.load_command(flight.command, flight.entry, epochs)
             if flight.entry.stage == WAITING:
                 self.machine.storage.loop.front.depth += 1
-            if flight.parked is not None:
-                self._results.park(flight.command.entry, flight.parked)
+            if self._external is None or flight.entry.stage == ENDED:
+                self._park_results(flight.command)
         with inside("commands"):
             station.load_ends((flight.command, flight.entry) for flight in restored)
-        for index, (command, entry, _) in enumerate(restored):
+        for index, (command, entry) in enumerate(restored):
             units = self.engines.units(command.unit_class)
             with inside("commands", index):
                 oldest = station.is_oldest(command)
@@ -217,72 +227,53 @@ class Execution:
 
     # -- start -------------------------------------------------------------------------------------------------
 
-    @property
-    def _sampled(self) -> bool:
-        """Whether the start and end of each command with operands call this class."""
-        return (
-            self._values or self.injector is not None or self._external is not None
-            or (self.l2 is not None and self.l2.on_use is not None)
-        )  # fmt: skip
-
-    def _apply_effects(self, cycle: int) -> None:
-        """Log the failures of retired commands, then call `acceptance.apply_effects`."""
-        storage = self.machine.storage
-        words = storage.arena.words
-        if words[storage.retired]:
-            for entry in self.station.failures():
-                self._completion.log_failure(cycle, self.station.command(entry))
-        elif not words[storage.started] and not words[storage.requests]:
-            return
-        self.machine.call(acceptance.apply_effects, cycle)
-
     def run(self, function: Definition, *arguments: int) -> int:
         """Call `dispatch.run_events` or `submit_list`, up to an event of the front end. Return its kind, or DONE."""
         storage = self.machine.storage
         words = storage.arena.words
-        words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
-        words[storage.copied] = self._copies and self.injector is None and (self.l2 is None or self.l2.on_use is None)
+        observed = self.injector is not None or (self.l2 is not None and self.l2.on_use is not None)
+        words[storage.sampled] = self._values or self._external is not None or observed
+        words[storage.copied] = self._copies and not observed
+        words[storage.inspected] = self.machine.on_dropped is not None
         while True:
             words = storage.arena.words
             answer, words[storage.answer] = words[storage.answer], dispatch.DONE
             if not answer:
                 answer = self.machine.call(function, *arguments)
                 words = storage.arena.words
-            if answer == dispatch.STEPPED:
-                self._end(words[storage.cycle], words[storage.entry])
-            elif answer == dispatch.STARTED:
-                self._start(words[storage.cycle], words[storage.entry])
-            elif answer == dispatch.GRANTED:
+            if answer == dispatch.GRANTED:
                 self.engines.grant_time(words[storage.cycle])
+            elif answer in (dispatch.STARTED, dispatch.STEPPED):
+                cycle, entry = words[storage.cycle], words[storage.entry]
+                self._observe(cycle)
+                if entry:
+                    outcome = self._start(cycle, entry) if answer == dispatch.STARTED else self._end(entry)
+                    storage.arena.words[storage.outcome] = outcome
             else:
                 return answer
 
-    def _start(self, cycle: int, entry: int) -> None:
-        """Start the commands that native code hands to Python. `entry`: the first, or 0."""
-        call, sampled = self.machine.dispatch, self._sampled
+    def _observe(self, cycle: int) -> None:
+        """Report dropped lines, and begin the steps on external engines in this cycle."""
         self.machine.report_dropped()
-        self._apply_effects(cycle)
-        self.engines.start_external_steps(cycle)
-        copied = self.machine.storage.arena.words[self.machine.storage.copied]
-        while entry:
-            command = self.station.command(entry)
-            if copied and command.opcode in MOVES and (size := self.machine.call(results.move_size, entry)):
-                self._results.reserve(size)  # native code lacked a block
-                self.machine.issue.call(results.sample_move, self.machine.storage.loop.tile.offset, entry)
-                entry = call(dispatch.begin_command, entry, cycle, sampled)
-                continue
-            if not self._sample(cycle, command):
-                entry = call(dispatch.fail_command, entry, cycle, sampled)
-            elif self._makes_stuck(cycle, command):
-                entry = call(dispatch.start_commands, cycle, sampled)
-            elif command.macro is not None:
-                self.engines.begin(cycle, command, command.macro)
-                entry = call(dispatch.start_commands, cycle, sampled)
-            else:
-                entry = call(dispatch.begin_command, entry, cycle, sampled)
-            self._apply_effects(cycle)
+        if self._external is not None:
             self.engines.start_external_steps(cycle)
-        self.machine.schedule()
+            self.machine.schedule()
+
+    def _start(self, cycle: int, entry: int) -> int:
+        """Start a command. Return its outcome for `dispatch`."""
+        command, storage = self.station.command(entry), self.machine.storage
+        if storage.arena.words[storage.copied] and (size := self.machine.call(results.move_size, entry)):
+            self._results.reserve(size)  # native code lacked a block
+            self.machine.issue.call(results.sample_move, storage.loop.tile.offset, entry)
+            return dispatch.BEGIN
+        if not self._sample(cycle, command):
+            return dispatch.FAIL
+        if self._makes_stuck(cycle, command):
+            return dispatch.SKIP
+        if command.macro is not None:
+            self.engines.begin(cycle, command, command.macro)
+            return dispatch.SKIP
+        return dispatch.BEGIN
 
     def _makes_stuck(self, cycle: int, command: Command) -> bool:
         """Check whether an injected fault makes the unit of a starting command stuck."""
@@ -298,10 +289,10 @@ class Execution:
         if not self.engines.free_stuck(command):
             return
         if command.macro is None:
-            self.machine.dispatch(dispatch.resume_command, command.entry, cycle)
+            self.machine.call(dispatch.begin, command.entry, cycle)
         else:
             self.engines.begin(cycle, command, command.macro)
-        self.engines.start_external_steps(cycle)
+        self._observe(cycle)
         self.machine.schedule()
         self.request_start(cycle)
 
@@ -316,41 +307,38 @@ class Execution:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
                 read = self._results.read if self._external is None else self._external.cache_reads(self._results.read)
-                command.result = detach(compute(command, read, self._accumulators))
-                if self._external is not None:
+                command.result = compute(command, read, self._accumulators)
+                if self._external is not None:  # which may replace the results at the end
+                    command.result = detach(command.result)
                     command.products = self._external.products(command, read)
             if self.injector is not None:
                 self.injector.sampled(cycle, command)
+            if self._external is None:
+                self._park_results(command)
         except DescriptorError as failure:
-            command.failure = failure
+            command.result, command.failure = None, failure
             command.unit = view.unit = FRONTEND
             view.failure = failure.code
         return command.failure is None
 
     # -- end and retirement ------------------------------------------------------------------------------------
 
-    def _end(self, cycle: int, entry: int) -> None:
-        """End the commands that native code hands to Python. `entry`: the first, or 0."""
-        sampled = self._sampled
-        self.machine.report_dropped()
-        self.engines.start_external_steps(cycle)
-        self._apply_effects(cycle)
-        while entry:
-            self._park_results(self.station.command(entry))
-            entry = self.machine.dispatch(dispatch.end_command, entry, sampled)
-            self._apply_effects(cycle)
-        self.machine.schedule()
-
-    def _park_results(self, command: Command) -> None:
-        """Park the results of a command whose last step has ended."""
+    def _end(self, entry: int) -> int:
+        """End a command whose last step has ended. Return its outcome for `dispatch`."""
+        command = self.station.command(entry)
         if command.macro is not None:
             self.engines.release(command)
-        if self._external is not None and command.products is not None:
-            outputs = self._external.end(command, self._accumulators)
-            command.result = command.result if outputs is None else detach(outputs)
-        result = command.result
+        if self._external is not None:
+            if command.products is not None:
+                outputs = self._external.end(command, self._accumulators)
+                command.result = command.result if outputs is None else detach(outputs)
+            self._park_results(command)
+        return dispatch.FINISH
+
+    def _park_results(self, command: Command) -> None:
+        """Park the results of a command. Hazards keep later commands from them until it has ended."""
+        result, command.result = command.result, None
         if result is not None:
             self._results.park(command.entry, result.writes)
             if result.accumulator is not None:
                 self._accumulators.write(command, result.accumulator)
-        command.result = None

@@ -25,8 +25,6 @@ from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, i
 STAGES = "waiting", "running", "ended"
 """Names of WAITING, RUNNING and ENDED."""
 
-Writes = tuple[tuple[Region, Bytes], ...]
-
 _FIELDS = (
     "descriptor", "block", "stream", "prio", "ticket", "number", "status_address", "accepted", "hazards_clear",
     "gates_clear", "unit", "stage", "position", "sum", "failure", "writes", "accumulated", "epochs",
@@ -38,16 +36,13 @@ class InFlight(NamedTuple):
 
     command: Command
     entry: EntryState
-    parked: Writes | None
-    """Outputs of a command that has ended."""
 
 
 def state_of(
-    command: Command, entry: Any, parked: Writes | None, epochs: list[int], sums: Accumulators
+    command: Command, entry: Any, result: WriteSet | None, epochs: list[int], sums: Accumulators
 ) -> dict[str, Any]:
-    """Return a command and its entry as plain data."""
-    result, macro, failure = command.result, command.macro, command.failure
-    writes = parked if result is None else result.writes
+    """Return a command and its entry as plain data. `result`: its outputs that are not in memory."""
+    macro, failure = command.macro, command.failure
     return {
         "descriptor": command.descriptor.pack(),
         "block": None if macro is None else macro.block.pack(),
@@ -64,7 +59,7 @@ def state_of(
         "position": None if macro is None else macro.position,
         "sum": sums.saved_regions(command),
         "failure": None if failure is None else [int(failure.code), failure.reason],
-        "writes": None if writes is None else [[[*region], content.tobytes()] for region, content in writes],
+        "writes": None if result is None else [[[*region], content.tobytes()] for region, content in result.writes],
         "accumulated": None if result is None or result.accumulator is None else result.accumulator.tobytes(),
         "epochs": epochs,
     }
@@ -103,9 +98,9 @@ def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory,
         _load_position(command, fields.integer("position", 0, WORD32), stage, memory)
     if fields["failure"] is not None:
         _load_failure(command, fields.sequence("failure", 2), stage)
-    writes = _load_results(command, fields, stage, memory, values)
+    command.result = _load_results(command, fields, stage, memory, values)
     entry = EntryState(stage, accepted, hazards_clear, barriers_clear, fields.integers("epochs", 0, LATEST, SCOPES))
-    return InFlight(command, entry, writes if stage == ENDED else None)
+    return InFlight(command, entry)
 
 
 def _load_position(command: Command, position: int, stage: int, memory: Memory) -> None:
@@ -133,8 +128,8 @@ def _load_failure(command: Command, failure: list[Any], stage: int) -> None:
     command.failure = DescriptorError.of(TicketError(code), reason)
 
 
-def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, values: bool) -> Writes | None:
-    """Restore the pending outputs and the accumulator of a started command. Raise StateError."""
+def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, values: bool) -> WriteSet | None:
+    """Return the pending outputs and the accumulator of a started command. Raise StateError."""
     computed = values and stage == RUNNING
     if fields["writes"] is None:
         if computed:
@@ -156,10 +151,8 @@ def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, 
     total, keeps = command.order.total, computed and command.order.holds
     if (fields["accumulated"] is not None) != keeps:
         raise StateError("does not fit what the command does", "accumulated")
-    if computed:
-        accumulated = None
-        if total is not None and keeps:
-            content = np.frombuffer(fields.data("accumulated", total.size), np.int32 if total.integer else np.float32)
-            accumulated = content.reshape(total.shape)
-        command.result = WriteSet(writes, accumulated)
-    return writes
+    accumulated = None
+    if total is not None and keeps:
+        content = np.frombuffer(fields.data("accumulated", total.size), np.int32 if total.integer else np.float32)
+        accumulated = content.reshape(total.shape)
+    return WriteSet(writes, accumulated)

@@ -1,14 +1,13 @@
 """Outputs that wait for their turn to appear in memory, for Python: `reservation.results` has the rules.
 
-Operations see memory through views that cannot be written. `detach` copies their results in the cycle of the
-start: from then on no store changes them.
+Operations see memory through views that cannot be written. Their results are copied in the cycle of the start: from
+then on no store changes them.
 """
 
 import ctypes
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.machine import Machine
@@ -23,17 +22,9 @@ from pyv_native.records import WORD, layout
 
 
 def detach(effect: WriteSet) -> WriteSet:
-    """Detach the results of a command from memory: a copy of each array that is a view."""
+    """Copy the results of a command, which may be views of memory."""
     writes, total = effect
-    if total is not None:
-        total = _detach_array(total)
-    return WriteSet(tuple([(region, _detach_array(data)) for region, data in writes]), total)
-
-
-def _detach_array(data: NDArray[Any]) -> NDArray[Any]:
-    result = data if data.flags.owndata else data.copy()
-    result.setflags(write=False)
-    return result
+    return WriteSet(tuple((region, data.copy()) for region, data in writes), None if total is None else total.copy())
 
 
 class Results:
@@ -81,7 +72,7 @@ class Results:
         view.next, blocks[number] = blocks[number], view
 
     def park(self, entry: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
-        """Add the outputs of a command that has ended."""
+        """Add the outputs of a command that starts, or that an external engine has ended."""
         tile, direct = self._machine.storage.loop.tile.offset, self._through is self._memory
         for region, data in reversed(writes):
             content, size = np.ascontiguousarray(data), region.payload
@@ -91,10 +82,9 @@ class Results:
             while not self._issue.call(results.park, *words):
                 self.reserve(size)
 
-    def parked(self, entry: Any) -> tuple[tuple[Region, Bytes], ...] | None:
-        """Return the outputs of a command that are here, or None. `entry`: its view."""
-        writes = tuple(_content(result) for result in iterate(entry.result))
-        return writes or None
+    def parked(self, entry: Any) -> tuple[tuple[Region, Bytes], ...]:
+        """Return the outputs of a command that are here. `entry`: its view."""
+        return tuple(_content(result) for result in iterate(entry.result))
 
     def read(self, region: Region) -> Bytes:
         """Return the rows of a region as a later command sees them; a view of memory without an output there."""

@@ -1,7 +1,7 @@
 """Reservation station: commands from acceptance to retirement, as records of a buffer, and calls of the issue stage's
 functions."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -15,6 +15,7 @@ from npu_device.decode.command import ACCUMULATORS_BASE, Command, Order, UnitCla
 from npu_device.decode.decoder import Decoder, request_of
 from npu_device.event_loop.machine import Machine
 from npu_device.front_end import acceptance
+from npu_device.issue.retirement import Completion
 from npu_device.memory.region import Region
 from npu_device.reservation import barriers, commands, hazards, pieces, scheduler
 from npu_device.reservation.buffer import LINKAGE, iterate
@@ -50,7 +51,6 @@ _WORDS = {
 _initial_values, _ENTRY_WORDS = itemgetter(*_WORDS.values()), layout(Entry).size // WORD
 _DESCRIPTOR = layout(Entry).fields["words"].offset
 _NEXT_IN_STREAM = layout(Entry).fields["next_in_stream"].word
-_FAILURE = layout(Entry).fields["failure"].word
 _ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
 
 
@@ -74,13 +74,13 @@ class EntryState(NamedTuple):
 class Station:
     """Commands in flight of one device, between acceptance and retirement."""
 
-    def __init__(self, config: NpuConfig, machine: Machine, write_status: Callable[[int, Command], None]) -> None:
-        """`write_status`: called with the cycle and the command for each retiring command with a status word."""
-        self._config, self._machine, self._write_status = config, machine, write_status
+    def __init__(self, config: NpuConfig, machine: Machine, completion: Completion) -> None:
+        """`completion`: writes the status words and logs the errors of retiring commands."""
+        self._config, self._machine, self._completion = config, machine, completion
         self._classes: list[UnitClass | None] = [None, *units_by_class(config)]
         self._class_index = {unit_class: index for index, unit_class in enumerate(self._classes)}
-        slot = LINKAGE.slots[commands.write_status]
-        machine.storage.arena.link_callback(slot, commands.write_status, self._on_status)
+        for declaration, call in (commands.write_status, self._on_status), (commands.log_failure, self._on_failure):
+            machine.storage.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
         self.sums = Accumulators(config, machine.issue)
         self._empty()
 
@@ -109,7 +109,11 @@ class Station:
         return self.buffer.call(function, *arguments)
 
     def _on_status(self, _: int, entry: int, cycle: int) -> int:
-        self._write_status(cycle, self.command(entry))
+        self._completion.write_status(cycle, self.command(entry))
+        return 0
+
+    def _on_failure(self, _: int, entry: int, cycle: int) -> int:
+        self._completion.log_failure(cycle, self.command(entry))
         return 0
 
     def _reserve_barriers(self, count: int) -> None:
@@ -224,11 +228,6 @@ class Station:
         return acceptance.start_key(
             self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
         )
-
-    def failures(self) -> list[int]:
-        """Return the entries of retired commands with errors whose tickets have not ended, oldest first."""
-        words = self.buffer.arena.words
-        return [entry for entry in self.buffer.retired() if words[entry // WORD + _FAILURE]]
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """Block the domains of a scope, for TBAR."""

@@ -43,13 +43,11 @@ FUNCTIONS: tuple[Definition, ...] = (
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(
-    hazards.report_dependency, scheduler.flush_events, commands.write_status, commands.observe_submission,
-    results.report_write, results.write_result,
+    hazards.report_dependency, scheduler.flush_events, commands.write_status, commands.log_failure,
+    commands.observe_submission, results.report_write, results.write_result,
 )  # fmt: skip
 OPERAND_BYTES = OPERAND_WORDS * WORD
 CHUNK = MAX_OPERANDS * OPERAND_BYTES
-MAX_GROWTH = 4096
-"""Maximum growth of a free list in records, unless a larger number is requested."""
 MIN_RECORDS = 64
 """Minimum growth of a free list in records."""
 CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_indices"
@@ -93,7 +91,6 @@ class IssueBuffer:
         self._spare = {record: root + fields[f"spare_{name}"].word for record, name in _LISTS.items()}
         self._free = {record: root + fields[f"free_{name}"].word for record, name in _LISTS.items()}
         """Words with the length (`_spare`) and the first record (`_free`) of each free list."""
-        self._retired = root + fields["retired"].word
         self._operands = issue.operands.offset
         issue.domains.resize(DOMAINS)
         issue.streams.resize(STREAMS)
@@ -117,8 +114,8 @@ class IssueBuffer:
             self._extend(record, count)
 
     def _extend(self, record: type, count: int) -> None:
-        """Extend a free list by at least `count` records; double the number of records up to a limit."""
-        count = max(count, min(self.totals[record], MAX_GROWTH), MIN_RECORDS)
+        """Extend a free list by at least `count` records; double the number of records."""
+        count = max(count, self.totals[record], MIN_RECORDS)
         self.totals[record] += count
         fields, size = layout(record)
         first = self._allocate(size * count)
@@ -153,15 +150,6 @@ class IssueBuffer:
             arena.bytes[first : first + len(part)] = part
             arena.words[self._operands // WORD] = len(part) // WORD
         return entry
-
-    def retired(self) -> list[int]:
-        """Return the retired entries whose tickets have not ended, oldest first."""
-        words, entries = self.arena.words, []
-        entry = words[self._retired]
-        while entry:
-            entries.append(entry)
-            entry = words[entry // WORD + _NEXT]
-        return entries
 
 
 def list_buffer(engines: int = 0) -> IssueBuffer:

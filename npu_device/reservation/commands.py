@@ -22,6 +22,12 @@ def write_status(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 @callback
+def log_failure(issue: Issue, entry: Entry, cycle: int) -> int:
+    """Log the error of a retired command, before its ticket ends."""
+    raise NotImplementedError
+
+
+@callback
 def observe_submission(issue: Issue, arrival: int, address: int) -> int:
     """Check whether an ENQCMD_T arrives at the command port; otherwise the core gets "queue full"."""
     raise NotImplementedError

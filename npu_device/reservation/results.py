@@ -1,8 +1,8 @@
 """Outputs that are not in memory yet, in the native subset: a store buffer with forwarding.
 
 A stream retires in order, so a command may end before it may retire. Commands that depend on it read its output here;
-the core sees memory, where the output appears at retirement. A move copies its source here when it starts, so that
-later writes to the source do not affect it.
+the core sees memory, where the output appears at retirement. Outputs are stored here when a command starts, so that
+later writes to its operands do not affect them.
 """
 
 from npu_device.abi.opcodes import Opcode

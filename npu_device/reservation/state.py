@@ -263,7 +263,7 @@ class Entry:
     words: list[int] = array(DESCRIPTOR_WORDS)
     """Descriptor."""
     result: Output | None = REFERENCE
-    """Outputs, from the start of a move or the end of another command until retirement."""
+    """Outputs, from the start, or the end of a command on an external engine, until retirement."""
 
 
 @record

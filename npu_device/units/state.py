@@ -256,6 +256,8 @@ class FrontEnd:
     """Cycle of the current event."""
     entry: Entry | None = REFERENCE
     """Command for Python to handle."""
+    outcome: int = 0
+    """Outcome of that command once Python has handled it (`event_loop.dispatch`)."""
     answer: int = 0
     """Result of `run_events` at which native code of the core stopped, until Python continues; 0 for none."""
     sampled: int = 1

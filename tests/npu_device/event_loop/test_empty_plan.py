@@ -31,5 +31,5 @@ def test_a_run_without_steps_goes_into_a_snapshot_and_comes_back(interpreted: bo
     other.load_state(state, lambda number, units: CommandPlan(7, 0, EMPTY, None))
     for each in (loop, other):
         assert each.next_cycle() == 40
-        each.dispatch(step_commands, 40, 40, 0)
+        each.call(step_commands, 40, 40)
         assert not each.storage.runs[slot].number

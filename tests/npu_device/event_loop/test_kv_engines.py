@@ -41,7 +41,7 @@ def move(
     plan = columns([(0, 0, DRAM_BASE, ())], (piece,))
     machine.add(encode(plan, Pieces(timing)), 1, 7, [CHANNEL], 0)
     machine.start(0)
-    machine.dispatch(step_commands, 0, MANY, 0)
+    machine.call(step_commands, 0, MANY)
     events.flush()
     return Spans(events.batches()), counters.up_to_date()
 

@@ -133,7 +133,7 @@ def laid_out(plan: Plan, direction: str, channels: int) -> int:
     machine = Machine(config, timing, events)
     machine.add(encode(plan, Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0)
     machine.start(0)
-    machine.dispatch(step_commands, 0, 1 << 40, 0)
+    machine.call(step_commands, 0, 1 << 40)
     return int(seen()["cycle"].max())
 
 
@@ -180,7 +180,7 @@ def test_a_plan_without_steps_is_over_at_once() -> None:
     slot = machine.add(encode(columns([], ()), Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0, 17)
     machine.start(17)
     assert machine.next_cycle() == 17
-    machine.dispatch(step_commands, 17, 17, 0)
+    machine.call(step_commands, 17, 17)
     assert not machine.storage.runs[slot].number
     assert machine.free_units(int(Kind.TE), 0, 1) == [unit_code(Kind.TE, 0)]
     assert machine.next_cycle() is None
