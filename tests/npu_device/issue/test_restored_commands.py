@@ -9,13 +9,17 @@ from npu_macro import POSITION, MacroRig, block
 from npu_rig import DRAM, DRAM_SIZE, SMALL_SPM, SPM, Rig
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
-from npu_device.config import NpuConfig, TeConfig
+from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope, TicketState
+from npu_device.config import DmaConfig, NpuConfig, TeConfig
+from npu_device.decode.command import Command
 from npu_device.event_loop.snapshot import LATEST
+from npu_device.issue.injection import Injector
 from npu_device.kv_quant.storage import EncodedCache
+from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import What
 from pyv_native.state import StateError
@@ -192,3 +196,25 @@ def test_an_append_goes_on_with_its_pages_and_the_position_that_it_read() -> Non
     assert state["pipeline"]["execution"]["commands"][0]["position"] == 1
     assert other.idle() == rig.idle() and not rig.device.error_log
     assert np.array_equal(other.dram, rig.dram) and other.device.state() == rig.device.state()
+
+
+class BusError(Injector):
+    """Injector that fails the second command, after its results are known."""
+
+    def sampled(self, cycle: int, command: Command) -> None:
+        if command.ticket == 2:
+            raise DescriptorError(TicketError.BUS, "injected")
+
+
+def test_a_command_that_failed_writes_nothing_after_a_snapshot() -> None:
+    rig = Rig(NpuConfig(dma=DmaConfig(channels=2)))
+    rig.dram[:0x4000] = 7
+    rig.device.inject(BusError())
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=0x2000, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)
+    rig.submit(load)
+    rig.submit(load.with_(tile_k=64, out_addr=SPM + 0x4000))
+    rig.go(100)
+    other = restored(rig)
+    assert other.idle() == rig.idle()
+    assert other.spm[0][0x1FFF] == 7 and not other.spm[0][0x4000:].any()
+    assert other.status(2) == TicketState.ERROR | TicketError.BUS << 8
