@@ -2,12 +2,12 @@
 `type_kv` is ENCODED. Its first half is for the keys, the second for the values; KV_APPEND points to one of them
 (docs/kv-cache.md, "Parameter block")."""
 
-import struct
 from enum import IntEnum, unique
 from typing import NamedTuple, Self
 
 from npu_device.abi.descriptor import Word, check_layout
 from npu_device.abi.errors import AbiError
+from npu_device.abi.extended import pack_words, unpack_words
 
 KV_HALF_SIZE = 32
 KV_CHUNK = 64
@@ -52,9 +52,6 @@ class OutlierCode(IntEnum):
     SIGN_MAG = 1
 
 
-_LAYOUT = struct.Struct("<2H4HHHQ4H")
-
-
 class KvHalf(NamedTuple):
     """Half of a parameter block, for keys or values."""
 
@@ -69,18 +66,14 @@ class KvHalf(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the 32 bytes."""
-        return _LAYOUT.pack(
-            self.policy, self.outlier_code, *self.thresholds, self.chunk, self.no_values, self.table, *self.kv_reserved
-        )
+        return pack_words(KV_BLOCK_WORDS, self._asdict())
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
         """Read 32 bytes. Raise AbiError for another length. The device validates the values."""
         if len(data) != KV_HALF_SIZE:
             raise AbiError(f"half of a parameter block of {len(data)} bytes: must be {KV_HALF_SIZE}")
-        policy, code, *words = _LAYOUT.unpack(data)
-        low, inner_low, inner_high, high = words[:4]
-        return cls((low, inner_low, inner_high, high), policy, code, words[4], words[5], words[6], tuple(words[7:]))
+        return cls(**unpack_words(KV_BLOCK_WORDS, data))
 
 
 check_layout(KV_BLOCK_WORDS, KV_HALF_SIZE)
