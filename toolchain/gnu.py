@@ -75,9 +75,12 @@ LINKER_SCRIPT = "lib/link.ld"
 HEADERS = "include"
 
 
-def application(name: str) -> Application | None:
-    """Return the program of that name, or None."""
-    return next((row for row in APPLICATIONS if row.name == name), None)
+def application(name: str) -> Application:
+    """Return the program of that name. ToolchainError: there is none."""
+    names = [row.name for row in APPLICATIONS]
+    if name not in names:
+        raise ToolchainError(f"{name}: no such program; there are {', '.join(names)}")
+    return APPLICATIONS[names.index(name)]
 
 
 COMPILER = "riscv64-unknown-elf-gcc"
@@ -211,7 +214,7 @@ def build(
     lines. Equal compilers give equal bytes on any machine. Raises ToolchainError: no compiler, unknown name, or a
     compiler diagnostic.
     """
-    rows = APPLICATIONS if names is None else [_application(name) for name in dict.fromkeys(names)]
+    rows = APPLICATIONS if names is None else [application(name) for name in dict.fromkeys(names)]
     compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
@@ -300,14 +303,6 @@ def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> 
         raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
     paths = [f"-f{kind}-prefix-map={folder}=firmware" for kind in ("file", "debug")]  # gcc passes only debug on to as
     return [f"-DNPU_CUSTOM_SLOT={slot}", *(paths if portable else ()), *(DEBUG_FLAGS if debug else LINE_FLAGS)]
-
-
-def _application(name: str) -> Application:
-    row = application(name)
-    if row is None:
-        names = ", ".join(other.name for other in APPLICATIONS)
-        raise ToolchainError(f"{name}: no such program; there are {names}")
-    return row
 
 
 def manifest(compiler: CrossCompiler, folder: Path, elfs: Sequence[Path]) -> dict[str, Any]:

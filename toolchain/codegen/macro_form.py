@@ -15,7 +15,7 @@ from toolchain.codegen.macro_emitter import MacroEmitter
 from toolchain.codegen.tiles import SLOT, block_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import LayerIR, Role
-from toolchain.ir.operations import append_operands, epilogue_of, windows_of
+from toolchain.ir.operations import append_operands, epilogue_of, has_factors, windows_of
 
 
 def _operands(e: MacroEmitter) -> dict[str, int]:
@@ -329,12 +329,8 @@ FORMS: dict[str, Callable[[MacroEmitter], None]] = {
 
 def is_macro_only(layer: LayerIR) -> bool:
     """Check whether a layer has a macro form only: tables, zero points, tensor scales, codebooks, some windows."""
-    if layer.integer("codebooks"):
-        return True
     if layer.op_type == "GEMM_T":
-        if layer.text("activation") not in ("", "GELU", "GELU_TANH", *Eltwise.__members__):
-            return True
-        return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
+        return has_factors(layer) or layer.text("activation") not in ("", "GELU", "GELU_TANH", *Eltwise.__members__)
     if layer.op_type == "REDUCE":
         return layer.integer("k") > 1
     if layer.op_type == "POOL":

@@ -2,7 +2,7 @@
 the middle of three dimensions becomes a reduction over rows.
 
 The patches of a group form a matrix with one row per pixel and one column per kernel position and channel
-(docs/npu-timing.md, F9). A convolution with zero points or scales is not lowered.
+(docs/npu-timing.md, F9). A convolution with codebooks, zero points or scales keeps its macro form.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import numpy as np
 from npu_device.operations.windows import Windows
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Attribute, Graph, LayerIR, steps
-from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
+from toolchain.ir.operations import epilogue_of, has_factors, matrix_of, windows_of
 
 
 def lower_patches(graph: Graph) -> Graph:
@@ -21,22 +21,13 @@ def lower_patches(graph: Graph) -> Graph:
     graph = graph.copy()
     before, graph.layers = graph.layers, []
     for layer in before:
-        if layer.op_type == "CONV2D_T" and not _macro(layer):
+        if layer.op_type == "CONV2D_T" and not has_factors(layer):
             graph.layers += _Lowering(graph, layer).convolution()
         elif layer.op_type == "REDUCE" and layer.integer("k") > 1:
             graph.layers += _Lowering(graph, layer).reduction()
         else:
             graph.layers.append(layer)
     return graph.dropped_unused()
-
-
-def _macro(layer: LayerIR) -> bool:
-    """Check whether a convolution keeps its macro form."""
-    return (
-        "scale" in layer.text("epilogue")
-        or bool(layer.integer("codebooks"))
-        or any(name in layer.attributes for name in ("zero0", "zero1"))
-    )
 
 
 class _Lowering:

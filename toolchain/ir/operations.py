@@ -124,6 +124,12 @@ def epilogue_of(layer: LayerIR) -> dict[str, str]:
     return dict(zip(steps, layer.inputs[2 : 2 + len(steps)], strict=True))
 
 
+def has_factors(layer: LayerIR) -> bool:
+    """Check whether a product has codebooks, zero points or scales."""
+    scaled = "scale" in layer.text("epilogue") or bool(layer.integer("codebooks"))
+    return scaled or "zero0" in layer.attributes or "zero1" in layer.attributes
+
+
 def windows_of(layer: LayerIR) -> Windows:
     """Return the windows of a CONV2D_T or POOL."""
     lookup = layer.attributes.get

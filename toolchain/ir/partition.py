@@ -31,6 +31,12 @@ class IndivisibleError(Exception):
     """Layer that cannot be partitioned in this way."""
 
 
+def _require(condition: bool) -> None:
+    """Raise IndivisibleError unless a condition of a partition holds."""
+    if not condition:
+        raise IndivisibleError
+
+
 def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Partition]:
     """Yield the partitions of a layer into `count` parts of about equal size, one per dimension."""
     for cut in CUTS.get(layer.op_type, ()):
@@ -49,8 +55,7 @@ class _Cutter:
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
         """Return (first, count) of each part of a dimension; parts are multiples of `unit`, except the last."""
-        if extent < self.count * unit:
-            raise IndivisibleError
+        _require(extent >= self.count * unit)
         blocks = -(-extent // unit)
         ends = [min(extent, blocks * index // self.count * unit) for index in range(self.count)] + [extent]
         return [(first, end - first) for first, end in pairwise(ends)]
@@ -59,8 +64,7 @@ class _Cutter:
         """Return a view of some rows of `columns` elements."""
         entry = self.graph.tensors[tensor]
         pitch = entry.pitch or columns
-        if entry.pitch and entry.shape[-1] != columns:
-            raise IndivisibleError
+        _require(not entry.pitch or entry.shape[-1] == columns)
         return self.view(tensor, (count, columns), first * pitch, entry.pitch, columns)
 
     def columns(self, tensor: str, first: int, count: int, rows: int, columns: int) -> str:
@@ -72,16 +76,15 @@ class _Cutter:
         """Return a view from element `offset` on, with rows of `columns` elements."""
         entry = self.graph.tensors[tensor]
         bits = BITS[entry.dtype]
-        if any(value * bits % BYTE for value in (offset, pitch, columns)):
-            raise IndivisibleError  # rows of elements below 8 bits start at bytes
+        # rows of elements below 8 bits start at bytes
+        _require(not any(value * bits % BYTE for value in (offset, pitch, columns)))
         stored, first = self.graph.storage(tensor), entry.offset + offset
         return self._named(TensorIR("", entry.role, shape, entry.dtype, stored, entry.storage_class, 0, first, pitch))
 
     def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
         """Return a copy of a range of the last dimension of weights, plus its last `more` elements."""
         entry, values = self.graph.tensors[tensor], self.graph.constant(tensor)
-        if (values is None and entry.role is not Role.WEIGHT) or entry.view_of:
-            raise IndivisibleError
+        _require((values is not None or entry.role is Role.WEIGHT) and not entry.view_of)
         name = self._named(replace(entry, shape=(*entry.shape[:-1], count + more)))
         if values is not None:
             part = values[..., first : first + count]
@@ -127,8 +130,7 @@ def _matrix_rows(cut: _Cutter) -> Partition:
 
 def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
     """Return the operands of the epilogue, each cut by `take(step, tensor)`."""
-    if cut.layer.integer("codebooks"):
-        raise IndivisibleError
+    _require(not cut.layer.integer("codebooks"))
     return tuple(take(step, name) for step, name in epilogue_of(cut.layer).items())
 
 
@@ -167,8 +169,7 @@ def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -
 def _product_rows(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
-    if layer.integer("batch") > 1:
-        raise IndivisibleError
+    _require(layer.integer("batch") == 1)
     for first, count in cut.ranges(m):
         operands = cut.rows(layer.inputs[0], first, count, k), layer.inputs[1], *_by_rows(cut, first, count, n)
         cut.put(operands, cut.rows(layer.outputs[0], first, count, n), m=count)
@@ -182,8 +183,7 @@ WIDTH = 16
 def _product_columns(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
-    if layer.integer("batch") > 1:
-        raise IndivisibleError
+    _require(layer.integer("batch") == 1)
     for first, count in cut.ranges(n, WIDTH):
         if layer.integer("in1_nk"):
             weights = cut.rows(layer.inputs[1], first, count, k)
@@ -198,8 +198,8 @@ def _products(cut: _Cutter) -> Partition:
     """Partition a batch of products."""
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
-    if "residual" in layer.text("epilogue") and any(cut.graph.tensors[name].pitch for name in layer.inputs):
-        raise IndivisibleError
+    pitched = any(cut.graph.tensors[name].pitch for name in layer.inputs)
+    _require(not pitched or "residual" not in layer.text("epilogue"))
 
     def operand(index: int, first: int, count: int, size: int) -> str:
         step, name = layer.integer(f"step{index}"), layer.inputs[index]
@@ -235,14 +235,12 @@ def _images(cut: _Cutter) -> Partition:
 def _image_rows(cut: _Cutter) -> Partition:
     """Partition one image by rows of pixels; each part includes the adjacent rows that its windows read."""
     layer, s = cut.layer, windows_of(cut.layer)
-    if s.batch > 1:
-        raise IndivisibleError
+    _require(s.batch == 1)
     deep, wide = _channels(layer)
     for first, count in cut.ranges(s.p):
         begin, end = first * s.sh - s.pt, (first + count - 1) * s.sh - s.pt + (s.kh - 1) * s.dh + 1
         top, bottom = max(0, begin), min(s.h, end)
-        if top >= bottom:
-            raise IndivisibleError
+        _require(top < bottom)
         source = cut.rows(layer.inputs[0], top, bottom - top, s.w * deep)
         out = cut.rows(layer.outputs[0], first * s.q, count * s.q, wide)
         extra = _finish(cut, first * s.q, count * s.q, wide)
@@ -253,8 +251,7 @@ def _image_rows(cut: _Cutter) -> Partition:
 def _filters(cut: _Cutter) -> Partition:
     """Partition a convolution without groups by filters."""
     layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
-    if layer.integer("groups") > 1:
-        raise IndivisibleError
+    _require(layer.integer("groups") == 1)
     for first, count in cut.ranges(wide, WIDTH):
         weights = cut.sliced(layer.inputs[1], first, count)
         operands = layer.inputs[0], weights, *_by_columns(cut, first, count, pixels, wide)
@@ -283,8 +280,7 @@ def _batches(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
     wide = n // layer.integer("heads") * layer.integer("kv_heads")
-    if layer.integer("t_max") or len(layer.inputs) > 3:
-        raise IndivisibleError
+    _require(not layer.integer("t_max") and len(layer.inputs) == 3)
     for first, count in cut.ranges(layer.integer("batch", 1)):
         query = cut.rows(layer.inputs[0], first * m, count * m, n)
         kv_operands = tuple(cut.rows(name, first, count, keys * wide) for name in layer.inputs[1:])
@@ -297,8 +293,7 @@ def _queries(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     everything = not layer.integer("causal", 1) and not layer.integer("window") and layer.integer("batch", 1) == 1
-    if not everything or layer.integer("t_max") or len(layer.inputs) > 3:
-        raise IndivisibleError
+    _require(everything and not layer.integer("t_max") and len(layer.inputs) == 3)
     for first, count in cut.ranges(m):
         query = cut.rows(layer.inputs[0], first, count, n)
         cut.put((query, *layer.inputs[1:]), cut.rows(layer.outputs[0], first, count, n), m=count)

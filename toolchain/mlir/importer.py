@@ -201,7 +201,7 @@ def _model(e: OnnxEmitter, function: FuncOp, inputs: list[MlirTensor], outputs: 
         e.nodes.append(helper.make_node("Identity", [e.name(tensor)], [name], name=f"func.return@{name}"))
         infos_out.append(helper.make_tensor_value_info(name, code(tensor.kind), tensor.shape))
     graph = helper.make_graph(
-        e.nodes, _name(function),
+        e.nodes, function.sym_name.data,
         [helper.make_tensor_value_info(argument.name, code(argument.kind), argument.shape) for argument in inputs],
         infos_out, initializers(e),
     )  # fmt: skip
@@ -209,7 +209,3 @@ def _model(e: OnnxEmitter, function: FuncOp, inputs: list[MlirTensor], outputs: 
     model = prepare(proto, e.source.name)
     model.places = e.places
     return model
-
-
-def _name(function: FuncOp) -> str:
-    return function.sym_name.data if isinstance(function.sym_name, StringAttr) else "main"

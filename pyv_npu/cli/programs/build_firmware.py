@@ -6,7 +6,8 @@ from pathlib import Path
 from pyv_npu.cli.shared.output import OK, Call, new_folder, show, slot_argument
 from pyv_npu.errors import UsageError
 from toolchain import gnu
-from toolchain.gnu import APPLICATIONS, application
+from toolchain.errors import ToolchainError
+from toolchain.gnu import application
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +20,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     for name in args.names:
         if Path(name).is_file():
             raise UsageError(f"{name}: is a program of your own; pyv-npu build {name} -o {Path(name).stem}.elf")
-        if application(name) is None:
-            raise UsageError(f"{name}: no such program; there are {', '.join(row.name for row in APPLICATIONS)}")
+        try:
+            application(name)
+        except ToolchainError as error:
+            raise UsageError(str(error)) from None
     for path in gnu.build(args.folder, args.names or None, slot=args.slot):
         show(str(path))
     return OK

@@ -107,7 +107,7 @@ class _FunctionLowering:
         self.slot = slot
         self._serial = 0
         self._tail = "%tail"
-        self._size = self._room = self._limit = self._ticket = ""
+        self._size = self._end = self._limit = self._ticket = ""
         self._values: dict[SSAValue, str] = {}
         """Address -> name of its data, parameter -> its name."""
         self._text: list[str] = []
@@ -119,14 +119,14 @@ class _FunctionLowering:
         else:
             self._text = [f"llvm.func @{PREFIX}_{self.mode}_{name}({RING}, {parameters}) -> i32 {{"]
             self._size = self._binary("add", "%mask", self._constant(1))
-            self._room = self._binary("add", "%tail", self._size)
+            self._end = self._binary("add", "%tail", self._size)
         blocks = self.function.body.blocks
         if len(blocks[0].args) not in (0, len(PARAMETERS)):
             raise ModelError(f"@{name}: takes {', '.join(PARAMETERS)}, or nothing")
         self._values = {value: f"%{parameter}" for value, parameter in zip(blocks[0].args, PARAMETERS, strict=False)}
         labels = {block: f"^case{index}" for index, block in enumerate(blocks)}
         for block in blocks:
-            self._tail, self._limit, self._ticket = "%tail", self._room, ""
+            self._tail, self._limit, self._ticket = "%tail", self._end, ""
             if block is not blocks[0]:
                 self._text.append(f"{labels[block]}:")
             for op in block.ops:
@@ -214,7 +214,7 @@ class _FunctionLowering:
         """Emit a submission and return its ticket."""
         if _is_kernel(entry):
             self._work(entry)
-        return self._enqueue(entry) if self.mode == "tight" else self._publish(entry)
+        return self._enqueue(entry) if self.mode == "tight" else self._write_slot(entry)
 
     def _enqueue(self, entry: Data) -> str:
         """Emit ENQCMD_T, in a loop while the queue is full."""
@@ -231,7 +231,7 @@ class _FunctionLowering:
         self._text.append(f"{done}:")
         return ticket
 
-    def _publish(self, entry: Data) -> str:
+    def _write_slot(self, entry: Data) -> str:
         """Emit stores of the words to the next ring slot, a fence, and the doorbell."""
         self._wait()
         tail = self._tail
