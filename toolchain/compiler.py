@@ -74,6 +74,4 @@ def compile_graph(
 ) -> Compiled:  # fmt: skip
     """Compile the imported layers of a model; `phases` as in `toolchain.backend.compile_layers`."""
     program = compile_layers(graph, target, passes=passes, granularity=granularity, name=model.name, phases=phases)
-    return Compiled(
-        program.graph, program.memory, program.commands, program.stages, program.passes, program.target, model=model
-    )
+    return Compiled(**vars(program), model=model)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
-from toolchain.assembler.layout import ProgramLayout
+from toolchain.assembler.layout import ProgramLayout, SectionContent
 from toolchain.assembler.source import Statement, characters
 
 NUMBERS = {
@@ -113,7 +113,7 @@ class Directives:
                 raise ValueError(f'.section {name}: needs flags, for example .section {name},"aw"')
             flags = to.sections[usual].flags if letters is None and usual else ALLOC
             flags |= sum({"w": WRITE, "x": EXECUTE}.get(letter, 0) for letter in letters or "")
-            to.new_section(name, flags, "@nobits" in operands)
+            to.sections[name] = SectionContent(flags, reserved="@nobits" in operands)
         to.section = name
 
     def _in_file(self, statement: Statement) -> None:

@@ -69,9 +69,6 @@ class ProgramLayout:
         section.pieces.append((section.size, line, content))
         section.size += size
 
-    def new_section(self, name: str, flags: int, reserved: bool) -> None:
-        self.sections[name] = SectionContent(flags, reserved=reserved)
-
     def define(self, name: str, place: SectionOffset) -> None:
         if name.isdecimal():
             self._numbered[name].append((self.order, place))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import Any
 
 import numpy as np
 from xdsl.ir import Block, SSAValue
@@ -71,24 +70,12 @@ def _number(operator: str) -> Lower:
     return lower
 
 
-def _rsqrt(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
-
-
-def _fma(e: OnnxEmitter, x: MlirTensor, y: MlirTensor, z: MlirTensor) -> MlirTensor:
-    return e.elementwise("Add", e.elementwise("Mul", x, y), z)
-
-
 def _subtract(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Neg", y) if x.equals(0) else e.elementwise("Sub", x, y)
 
 
 def _select(e: OnnxEmitter, condition: MlirTensor, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Where", condition, x, y)
-
-
-def _fpowi(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
-    return e.elementwise("Pow", x, e.cast(y, x.kind))
 
 
 def select_by_sign(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
@@ -201,13 +188,17 @@ SCALARS: Mapping[str, Lower] = {
     "arith.cmpf": _compare(_FLOAT_PREDICATES),
     "arith.cmpi": _compare(_INTEGER_PREDICATES),
     "arith.andi": _bits("And"), "arith.ori": _bits("Or"), "arith.xori": _bits("Xor"),
-    "math.exp": same("Exp"), "math.sqrt": same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": same("Tanh"),
+    "math.exp": same("Exp"), "math.sqrt": same("Sqrt"),
+    "math.rsqrt": lambda e, x: e.elementwise("Reciprocal", e.elementwise("Sqrt", x)),
+    "math.tanh": same("Tanh"),
     "math.erf": same("Erf"), "math.sin": same("Sin"), "math.cos": same("Cos"), "math.powf": same("Pow"),
     "math.log": same("Log"), "math.ceil": same("Ceil"), "math.floor": same("Floor"), "math.round": round_half_away,
     "math.roundeven": same("Round"), "math.trunc": _truncate, "math.exp2": _scale("Exp", before=math.log(2)),
     "math.expm1": _scale("Exp", less=1), "math.log1p": _scale("Log", add=1),
     "math.log2": _scale("Log", after=1 / math.log(2)), "math.log10": _scale("Log", after=1 / math.log(10)),
-    "math.absf": same("Abs"), "math.absi": same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
+    "math.absf": same("Abs"), "math.absi": same("Abs"),
+    "math.fma": lambda e, x, y, z: e.elementwise("Add", e.elementwise("Mul", x, y), z),
+    "math.fpowi": lambda e, x, y: e.elementwise("Pow", x, e.cast(y, x.kind)),
     "tensor.extract": _extract,
 }  # fmt: skip
 """Operation -> function `lower(emitter, *operands)`; `emitter.op` is the operation."""
@@ -276,8 +267,4 @@ def _like(name: str) -> list[str]:
 
 def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:
     """Return the index along each dimension, as constants that broadcast."""
-    ramps: list[MlirTensor] = []
-    for axis, size in enumerate(sizes):
-        values: Any = np.arange(size, dtype=np.int64)
-        ramps.append(e.constant(values.reshape([size if dim == axis else 1 for dim in range(len(sizes))])))
-    return ramps
+    return [e.constant(ramp) for ramp in np.indices(sizes, np.int64, sparse=True)] if sizes else []
