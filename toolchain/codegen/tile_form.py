@@ -112,9 +112,6 @@ def _parameters(e: TileEmitter, function: str) -> dict[str, int]:
 def eltwise(e: TileEmitter) -> None:
     layer = e.layer
     function, m, n = layer.text("function"), layer.integer("m"), layer.integer("n")
-    if function == "WHERE":
-        _where(e, m, n)
-        return
     broadcast = layer.text("broadcast", "FULL")
     size, in_size = BITS[e.kind] // 8, BITS[e.kinds[0]] // 8
     for block in blocks(m, n, e.tile):
@@ -125,6 +122,8 @@ def eltwise(e: TileEmitter) -> None:
         if function not in ("QUANT", "DEQUANT") and len(layer.inputs) > 1:
             _second(e, broadcast, block, n, spm["in1"])
             fields |= {"in1_addr": spm["in1"], "type_in1": e.kinds[1], "param1": BROADCAST[broadcast]}
+        if function == "WHERE":
+            e.load(e.inputs[2] + at * size, spm["out"], block.rows, block.columns, e.kind, n * size)
         e.vector(Opcode.ELTWISE, spm, block.rows, block.columns, **fields)
         e.store(spm["out"], e.out + at * size, block.rows, block.columns, e.kind, n * size)
 
@@ -138,19 +137,6 @@ def _second(e: TileEmitter, broadcast: str, block: OutputBlock, n: int, target: 
         "SCALAR": (0, 1, 1),
     }[broadcast]
     e.load(e.inputs[1] + at * size, target, rows, columns, kind, n * size)
-
-
-def _where(e: TileEmitter, m: int, n: int) -> None:
-    size = BITS[e.kind] // 8
-    for block in blocks(m, n, e.tile):
-        spm = e.next_buffers()
-        at, rows, columns = block.row * n + block.column, block.rows, block.columns
-        e.load(e.inputs[0] + at, spm["in0"], rows, columns, e.kinds[0], n)
-        e.load(e.inputs[1] + at * size, spm["in1"], rows, columns, e.kind, n * size)
-        e.load(e.inputs[2] + at * size, spm["out"], rows, columns, e.kind, n * size)
-        e.vector(Opcode.ELTWISE, spm, rows, columns, function=int(Eltwise.WHERE), in1_addr=spm["in1"],
-                 type_in1=e.kind)  # fmt: skip
-        e.store(spm["out"], e.out + at * size, rows, columns, e.kind, n * size)
 
 
 def rowwise(e: TileEmitter) -> None:

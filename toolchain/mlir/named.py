@@ -207,10 +207,9 @@ def _depthwise(layout: str, multiplied: bool) -> Lower:
         axes = len(layout) - 2
         if x.rank != len(layout) or w.rank != axes + 1 + multiplied:
             e.refuse(f"takes an image of {len(layout)} dimensions and weights of {axes + 1 + multiplied}")
-        if not multiplied:
-            last = layout[-1] == "c"
-            w = e.reshape(w if last else e.transpose(w, (*range(1, w.rank), 0)), (*(
-                w.shape if last else (*w.shape[1:], w.shape[0])), 1))  # fmt: skip
+        if layout[-1] != "c":
+            w = e.transpose(w, (*range(1, w.rank), 0))
+        w = w if multiplied else e.reshape(w, (*w.shape, 1))
         x = to_nchw(e, x, layout)
         product = convolve(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
         return _accumulate(e, e.reshape(from_nchw(e, product, layout), start.shape), start)
