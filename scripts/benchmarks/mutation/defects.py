@@ -39,7 +39,7 @@ DEFECTS = (
     ),
     Defect(
         "bank utilization as blocks at the end of macro commands", "pyv_npu/report/figures.py",
-        'start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))',
+        'start, end, edges = (before(moments) for moments in (rows["start"], rows["end"], edges))',
         'start, end = rows["end"] - 1, rows["end"]',
         "tests/pyv_npu/report/test_model_report.py::test_banks_are_busy_while_their_steps_run",
     ),
@@ -140,8 +140,8 @@ DEFECTS = (
         "tests/toolchain/onnx_model/test_hostile_models.py",
     ),
     Defect(
-        "a replay of any report runs its code", "pyv_npu/cli/shared/replay.py", "if not args.trusted:", "if False:",
-        "tests/pyv_npu/cli/test_files_of_strangers.py",
+        "a replay of any report runs its code", "pyv_npu/cli/shared/replay.py", "if harm and not args.trusted:",
+        "if False:", "tests/pyv_npu/cli/test_files_of_strangers.py",
     ),
     Defect(
         "a deep YAML file overflows the stack of the parser", "pyv_npu/config/yaml_file.py",

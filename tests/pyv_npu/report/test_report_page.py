@@ -19,7 +19,7 @@ from shares import slow
 from npu_device.trace.run_spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
-from pyv_npu.report.figures import _covered_cycles, _deepest, differences, gantt_chart, gantt_picture, sums
+from pyv_npu.report.figures import Series, _covered_cycles, _deepest, differences, gantt_chart, gantt_picture, sums
 from pyv_npu.report.page import render
 from pyv_npu.report.vega import library
 from pyv_npu.sections import Chart, OverTime, Section
@@ -27,6 +27,12 @@ from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 
 FEW = ["--arg", "n=60", "--arg", "tile=16"]
 SWEEPS = (Sweep("run.args.tile", ("16", "32")), Sweep("npu.queue.full_policy", ("retry", "stall")))
+
+
+def chart_of(lanes: dict[str, Any], end: int, hertz: float = 0) -> dict[str, Any]:
+    """The chart of a run whose commands, engines and series are unknown."""
+    unknown = Series(np.zeros(1, np.int64), {"barrier_waiting": np.zeros(0)})
+    return gantt_chart(lanes, end, np.zeros(0, np.int64), (), unknown, {}, (), hertz)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +224,7 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
     count = 100_000
     start = np.arange(count, dtype=np.int64) * 50
     tickets = np.arange(1, count + 1, dtype=np.int64)
-    drawn = gantt_chart(
+    drawn = chart_of(
         {"te0": rows_between(start, start + 37, tickets), "queue": rows_between(start, start + 400, tickets)},
         count * 50,
     )
@@ -261,9 +267,7 @@ def test_a_page_of_100_000_irregular_submissions_is_small() -> None:
     start = np.cumsum(random.integers(50, 306, count))
     ends = (start + random.integers(20, 276, count) for _ in range(3))
     rows = [rows_between(start, end, np.arange(1, count + 1)) for end in ends]
-    page = render(
-        "x", [OverTime({"tight": gantt_chart(dict(zip(("core", "queue", "te0"), rows, strict=True)), 10**8)})]
-    )
+    page = render("x", [OverTime({"tight": chart_of(dict(zip(("core", "queue", "te0"), rows, strict=True)), 10**8)})])
     assert len(page) + len(library()) < 2_000_000
 
 
@@ -308,7 +312,7 @@ def test_differences_add_up_to_the_numbers(values: list[int]) -> None:
 
 def test_a_picture_shows_when_each_lane_works() -> None:
     rows = rows_between(np.array([100, 500]), np.array([300, 510]))
-    run = gantt_chart({"te0": rows, "queue": rows_between(np.zeros(0), np.zeros(0))}, 1000, hertz=1e9)
+    run = chart_of({"te0": rows, "queue": rows_between(np.zeros(0), np.zeros(0))}, 1000, hertz=1e9)
     chart = gantt_picture("tight", run)
     values = chart.spec["data"]["values"]
     assert [(row["lane"], row["x"], row["x2"], row["share"]) for row in values] == [
@@ -316,7 +320,7 @@ def test_a_picture_shows_when_each_lane_works() -> None:
     ]  # fmt: skip
     assert chart.name == "gantt_tight" and chart.spec["encoding"]["x"]["title"] == "time (us)"
     coarse = gantt_picture(
-        "x", gantt_chart({"te0": rows_between(np.arange(0, 10**6, 10), np.arange(3, 10**6, 10))}, 10**6)
+        "x", chart_of({"te0": rows_between(np.arange(0, 10**6, 10), np.arange(3, 10**6, 10))}, 10**6)
     )
     assert [(row["x"], row["x2"], row["share"]) for row in coarse.spec["data"]["values"]] == [(0, 10**6, 3 / 8)]
     track = {"name": "bank0", "step": 0.5, "values": [1, 1, -2], "most": 1}
