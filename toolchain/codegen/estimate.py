@@ -52,15 +52,13 @@ class Estimate:
         )
         self.product = ProductCost(graph, layer, target, self.sizes) if layer.op_type in PRODUCTS else None
 
-    def cycles(
-        self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None
-    ) -> int:
-        """Return the NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
-        `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
-        return self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)[0]
+    def cycles(self, tile: Tile, ahead: int) -> int:
+        """Return the NPU cycles of a command of the layer, about, that loads so many tiles ahead."""
+        return self._estimate(tile, ahead, self.sizes.demand(tile), None)[0]
 
     def cost(self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """Return the cost of a command by the user's objective, as far as tiles decide it."""
+        """Return the cost of a command by the user's objective, as far as tiles decide it. `demand`: the tile's
+        `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
         cycles, load = self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)
         mapping = self._target.mapping
         energy = mapping.energy

@@ -65,8 +65,6 @@ class _Lowering:
     def _patches(self, shape: Windows, groups: int) -> str:
         channels = self.layer.integer("cin")
         image, h, w = self._padded_shape(shape, channels)
-        if shape.pointwise and groups == 1:
-            return image
         deep = channels // groups
         row, column = w * channels, channels
         dims = (groups, shape.batch, shape.p, shape.q, shape.kh, shape.kw, deep)

@@ -431,13 +431,17 @@ class ProductCost:
         (extent, size, count, reads), across = (columns, rows) if nest.by_columns else (rows, columns)
         saved = _saved(result, *across, nest.tiles_k)
         chain = nest.outputs // nest.chains * (across[2] * result - saved) // across[2]
+        narrow = range(0)
+        if nest.outputs == nest.chains and saved:  # each chain is a tile of the result
+            chain, narrow = result, range(across[2] - 1, nest.chains, across[2])
         short = _saved(chain, extent, size, count, reads, nest.steps // nest.chains)
         ends = nest.chains // count
         busiest = 0
         for lane in range(nest.lanes):
             chains = (nest.chains - lane - 1) // nest.lanes + 1
             whole_chains = max(0, (nest.chains - ends - lane - 1) // nest.lanes + 1)
-            busiest = max(busiest, chains * chain - (chains - whole_chains) * short)
+            ends_across = sum(index % nest.lanes == lane for index in narrow)
+            busiest = max(busiest, chains * chain - (chains - whole_chains) * short - ends_across * saved)
         return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
     def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:

@@ -113,11 +113,11 @@ OPERATORS: dict[str, Operator] = {
     "ConstantOfShape": _evaluate("value", constant=(0,)),
     "Conv": Operator(
         images.convolution, {**PADDING, "group": ALL}, FLOAT,
-        "CONV2D_T; three dimensions, wide dilation: COPY, GEMM_T"
+        "CONV2D_T; windows of one pixel: GEMM_T; three dimensions, wide dilation: COPY, GEMM_T"
     ),
     "ConvInteger": Operator(
         quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE,
-        "CONV2D_T; with a constant w the zero point of x may be a tensor", constant=(2, 3)
+        "CONV2D_T, GEMM_T; with a constant w the zero point of x may be a tensor", constant=(2, 3)
     ),
     "ConvTranspose": _compose(
         images_of_parts.transposed_convolution, *TRANSPOSED, note="Pad, Conv; windows side by side: Conv, Transpose",
@@ -224,7 +224,7 @@ OPERATORS: dict[str, Operator] = {
         compose=arithmetic.integer_power, composed=_of_integers,
     ),
     "QLinearConv": Operator(
-        quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T",
+        quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T, GEMM_T",
         constant=(1, 2, 4, 5, 6, 7),
     ),
     "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),

@@ -164,16 +164,20 @@ def convolve(
     *more: TensorIR,
     **attributes: Attribute,
 ) -> None:
-    """Emit a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` belong
-    to the epilogue; `bias` is a separate layer, for the pass `fusion`."""
+    """Emit a convolution from NCHW to NCHW with weights Cout x Cin / groups x kernel: a CONV2D_T layer, or a product of
+    pixels and weights if each pixel sees only itself. `more` and `attributes` belong to the epilogue; `bias` is a
+    separate layer, for the pass `fusion`."""
     x, w, out = tensors
     pixels, cout = shape.pixels // shape.batch, w.shape[0]
     kernel = transpose_tensor(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
     image = channels_last(node, x)
     result = _before_channels_first(node, out)
     total = result if bias is None else node.temporary((shape.batch, pixels, cout), out.dtype)
-    usual: dict[str, Attribute] = {**shape._asdict(), "cin": x.shape[1], "cout": cout, "groups": groups}
-    node.layer("CONV2D_T", [image, kernel, *more], total, **usual, **attributes)
+    if shape.pointwise and groups == 1:
+        product(node, [image, kernel, *more], total, (shape.pixels, cout, x.shape[1]), **attributes)
+    else:
+        usual: dict[str, Attribute] = {**shape._asdict(), "cin": x.shape[1], "cout": cout, "groups": groups}
+        node.layer("CONV2D_T", [image, kernel, *more], total, **usual, **attributes)
     if bias is not None:
         node.layer(
             "ELTWISE", [total, bias], result, function="ADD", m=shape.pixels, n=cout, broadcast="ROW"

@@ -158,6 +158,8 @@ def _best(
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
         for buffers, device in product(shares, targets):
+            if count == target.engines and device is target and buffers in (0, group[0].integer("buffers", 1)):
+                continue  # the group itself
             mapped = [_on(graph, layer, device, count, buffers or layer.integer("buffers", 1)) for layer in group]
             form = _form(graph, mapped, target, count)
             if form not in times:

@@ -202,7 +202,7 @@ def test_a_gate_behind_a_mean_is_two_products(alpha: float, tmp_path: Path) -> N
     path.write_bytes(b.model("gate", [1, 16, 6, 6], gate, [1, 16, 1, 1]).SerializeToString())
     layers = compile_model(prepare(onnx.load(path), "m"), Target()).graph.layers
     assert [(one.op_type, one.text("activation")) for one in layers] == [
-        ("REDUCE", ""), ("CONV2D_T", "RELU"), ("CONV2D_T", "HARD_SIGMOID")
+        ("REDUCE", ""), ("GEMM_T", "RELU"), ("GEMM_T", "HARD_SIGMOID")
     ]  # fmt: skip
     x = np.random.default_rng(4).standard_normal((1, 16, 6, 6)).astype(np.float32)
     (expected,) = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})

@@ -1,4 +1,4 @@
-"""Convolutions and pools of all shapes: CONV2D_T and POOL commands checked against onnx.reference."""
+"""Convolutions and pools of all shapes: CONV2D_T, GEMM_T and POOL commands checked against onnx.reference."""
 
 from typing import Any
 
@@ -90,7 +90,9 @@ def test_convolutions_of_all_shapes(
     model = net.compiled(granularity=granularity)
     assert_correct(model)
     if granularity == "macro":
-        assert Opcode.CONV2D_T in opcodes(model) and Opcode.GEMM_T not in opcodes(model)
+        sizes, borders = {groups, *kernel[:rank], *strides[:rank]}, (*pads[:rank], *pads[2 : 2 + rank])
+        product = Opcode.GEMM_T if sizes == {1} and not any(borders) else Opcode.CONV2D_T
+        assert set(opcodes(model)) & {Opcode.CONV2D_T, Opcode.GEMM_T} == {product}
     else:
         assert all(command.block is None for command in model.commands)
 
@@ -156,7 +158,7 @@ def test_a_residual_block_in_half_precision(granularity: str) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_residual_block_is_one_command_per_convolution(batch: int) -> None:
     """One copy brings the input to channels last; bias, normalization, addition and activation have no command."""
-    wanted = [Opcode.COPY, Opcode.CONV2D_T, Opcode.CONV2D_T, Opcode.CONV2D_T, Opcode.POOL, Opcode.REDUCE]
+    wanted = [Opcode.COPY, Opcode.CONV2D_T, Opcode.CONV2D_T, Opcode.GEMM_T, Opcode.POOL, Opcode.REDUCE]
     assert sorted(opcodes(residual_block(batch).compiled())) == sorted(wanted)
 
 

@@ -85,6 +85,7 @@ SMALL = {
     "pointwise": partial(convolution, 64, 384, 14, 1), "wide": partial(convolution, 96, 24, 56, 1),
     "depthwise": partial(convolution, 144, 144, 28, 3, 144), "kernel": partial(convolution, 64, 64, 28, 3),
     "deep": partial(convolution, 256, 128, 7, 3), "gemm": partial(EXAMPLES["gemm"], 128, 768, 384),
+    "narrow": partial(EXAMPLES["gemm"], 49, 320, 960),
 }  # fmt: skip
 
 
