@@ -80,5 +80,5 @@ def spread(low: Column, high: Column, block: int, ways: int) -> list[int]:
 def _below(address: Column, first: Column, block: int) -> Column:
     """Return the bytes below each address on each way. `first`: offset of each way's block in a period."""
     period = block * len(first)
-    turns, remainder = np.divmod(address[:, None], period)
-    return turns * block + np.minimum(np.maximum(remainder - first, 0), block)
+    periods, remainder = np.divmod(address[:, None], period)
+    return periods * block + np.minimum(np.maximum(remainder - first, 0), block)

@@ -110,7 +110,7 @@ class Stream:
     buffer: Column
     """Buffer of each move."""
     write: bool = False
-    late: bool = False
+    epilogue: bool = False
     """Whether only the write-out needs the read (bias, scale, residual)."""
     shared: bool = False
     """Whether the read moves once, for all lanes."""
@@ -303,7 +303,7 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
             present = np.flatnonzero(step[:, index] != NONE)
             first = present[np.flatnonzero(np.diff(lane[present], prepend=-1))]
             after.add(step[first, index], np.full_like(first, steps[nest.reads[table].tile[0], table]))
-        consumer = writes[:, 0] if stream.late and nest.writes else compute
+        consumer = writes[:, 0] if stream.epilogue and nest.writes else compute
         if nest.work is None and nest.writes:
             consumer = writes[:, 0]
         after.add(consumer, step[:, index])

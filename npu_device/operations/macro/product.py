@@ -340,7 +340,7 @@ class ProductMacro(Macro):
         for name, matrix, extent, role in named:
             if matrix is not None:
                 word = "in2" if name == "residual" else name
-                streams += of.tiles(name, matrix, *extent, ends, word=word).stream(role, Opcode.LOAD, late=True)
+                streams += of.tiles(name, matrix, *extent, ends, word=word).stream(role, Opcode.LOAD, epilogue=True)
         return streams
 
 

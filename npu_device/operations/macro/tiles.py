@@ -87,7 +87,7 @@ class Tiles:
         return rows, bytes_of_columns(columns, self.matrix.bits)
 
     def stream(
-        self, role: Role, aux: int, write: bool = False, late: bool = False, table: bool = False,
+        self, role: Role, aux: int, write: bool = False, epilogue: bool = False, table: bool = False,
         early: bool = False, passes: int = 2, max_bytes: int = 0,
     ) -> tuple[Stream, ...]:  # fmt: skip
         """Return the moves; none for a matrix in the scratchpad, or that no tile uses. `aux`: opcode, for events."""
@@ -97,7 +97,7 @@ class Tiles:
         return (
             Stream(
                 role, int(aux), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, self.slots.rotate(self._owner), write, late, self.shared, self._expansion,
+                self._stride, self.slots.rotate(self._owner), write, epilogue, self.shared, self._expansion,
                 table, self.alignment, early, passes, max_bytes, self.last_uses, self.source if self.common else None,
             ),
         )  # fmt: skip
