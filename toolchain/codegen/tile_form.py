@@ -101,9 +101,7 @@ def blocks(m: int, n: int, tile: Tile) -> Iterator[OutputBlock]:
 def _parameters(e: TileEmitter, function: str) -> dict[str, int]:
     layer = e.layer
     if function == "CLIP":
-        return {
-            "param0": word(layer.real("low"), e.kind), "param1": word(layer.real("high"), e.kind)
-        }  # fmt: skip
+        return {"param0": word(layer.real("low"), e.kind), "param1": word(layer.real("high"), e.kind)}
     if function in ("QUANT", "DEQUANT"):
         return {"param0": float_bits(layer.real("scale")), "param1": layer.integer("zero") & 0xFFFF_FFFF}
     return {}
@@ -144,15 +142,12 @@ def rowwise(e: TileEmitter) -> None:
     layer = e.layer
     m, n = layer.integer("m"), layer.integer("n")
     opcode = Opcode[layer.op_type]
-    fields = {
-        Opcode.LAYERNORM: lambda: {
-            "function": int(Norm[layer.text("function")]), "param0": float_bits(layer.real("epsilon")),
-            "type_in1": int(e.kind),
-        },
-        Opcode.GELU: lambda: {"param0": layer.integer("tanh")},
-        Opcode.REDUCE: lambda: {"function": int(Reduce[layer.text("function")])},
-        Opcode.SOFTMAX: dict,
-    }[opcode]()  # fmt: skip
+    fields = {"param0": layer.integer("tanh")} if opcode is Opcode.GELU else dict[str, int]()
+    if opcode is Opcode.LAYERNORM:
+        fields = {"function": int(Norm[layer.text("function")]), "param0": float_bits(layer.real("epsilon"))}
+        fields["type_in1"] = int(e.kind)
+    elif opcode is Opcode.REDUCE:
+        fields["function"] = int(Reduce[layer.text("function")])
     columns = 1 if opcode is Opcode.REDUCE else n
     in_row, out_row = bytes_of(e.pitch or n, e.kinds[0]), bytes_of(columns, e.kind)
     for block in blocks(m, n, e.tile):

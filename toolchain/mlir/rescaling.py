@@ -36,8 +36,7 @@ class Rescale(NamedTuple):
         total = moved * multiplier + (1 << (shift - 1))
         if self.twice and shift > 31:
             total += (1 << 30) if moved >= 0 else -(1 << 30)
-        limits = np.iinfo(NUMPY[kind])
-        return int(min(max((total >> shift) + self.output_zero, limits.min), limits.max))
+        return int(within((total >> shift) + self.output_zero, kind))
 
 
 def lookup(e: OnnxEmitter, x: MlirTensor, table: Values, kind: str, rows: int = 1) -> MlirTensor:
@@ -54,11 +53,19 @@ def _take(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -
 
 def saturate(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
     """Saturate INT32 to a narrower type."""
-    if kind == "INT32":
-        return x
+    return x if kind == "INT32" else e.cast(clip(e, x, kind), kind)
+
+
+def clip(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
+    """Limit numbers to the range of an integer type."""
     limits = np.iinfo(NUMPY[kind])
-    bounded = e.node("Clip", [x, e.scalar(limits.min, "INT32"), e.scalar(limits.max, "INT32")], "INT32", x.shape)
-    return e.cast(bounded, kind)
+    return e.node("Clip", [x, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
+
+
+def within(value: float, kind: str) -> float:
+    """Return the number of an integer type that is nearest to a value."""
+    limits = np.iinfo(NUMPY[kind])
+    return min(max(value, limits.min), limits.max)
 
 
 def rescale_codes(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:

@@ -9,10 +9,9 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute
 
 from toolchain.ir.graph import Values
-from toolchain.mlir import named, rescaling
+from toolchain.mlir import named, rescaling, scalars
 from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.generic import product
-from toolchain.mlir.scalars import SCALARS
 from toolchain.mlir.text.values import FLOATS, NUMPY
 
 Lower = Callable[[OnnxEmitter], MlirTensor]
@@ -167,15 +166,9 @@ def _clamp(e: OnnxEmitter) -> MlirTensor:
         value = e.attribute(f"{name}_val", f"{name}_fp" if x.kind in FLOATS else f"{name}_int")
         if not isinstance(value, FloatAttr | IntegerAttr):
             e.refuse(f"needs attribute {name}_fp, {name}_int or {name}_val")
-        ends.append(_within(float(value.value.data), x.kind))
+        end = float(value.value.data)
+        ends.append(end if x.kind in FLOATS else rescaling.within(end, x.kind))
     return e.node("Clip", [x, *(e.scalar(end, x.kind) for end in ends)], x.kind, x.shape)
-
-
-def _within(value: float, kind: str) -> float:
-    if kind in FLOATS:
-        return value
-    limits = np.iinfo(NUMPY[kind])
-    return min(max(value, limits.min), limits.max)
 
 
 def _cast(e: OnnxEmitter) -> MlirTensor:
@@ -186,12 +179,10 @@ def _cast(e: OnnxEmitter) -> MlirTensor:
         if kind == "INT8" and x.kind not in ("BOOL", "INT8", *FLOATS):
             e.refuse("drops high bits, which no command does: use tosa.rescale")
         return e.cast(x, kind)
-    half = e.elementwise("Where", e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"),
-                         e.scalar(-0.5, x.kind), e.scalar(0.5, x.kind))  # fmt: skip
+    half = scalars.select_by_sign(e, x, e.scalar(-0.5, x.kind), e.scalar(0.5, x.kind))
     nearest = e.elementwise("Add", x, half)
     if kind in ("INT8", "UINT8"):
-        limits = np.iinfo(NUMPY[kind])
-        nearest = e.node("Clip", [nearest, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
+        nearest = rescaling.clip(e, nearest, kind)
     return e.cast(nearest, kind)
 
 
@@ -250,9 +241,8 @@ def _slice(e: OnnxEmitter) -> MlirTensor:
 def _pad(e: OnnxEmitter) -> MlirTensor:
     x, *extra = operands(e, 2, 3)
     amounts = _numbers(e, "padding", extra[:1], 2 * x.rank)
-    value = (
-        extra[1] if len(extra) > 1 else e.scalar(0 if x.kind in FLOATS else zero_points(e, (), "input_zp")[0], x.kind)
-    )
+    zero = 0 if x.kind in FLOATS or len(extra) > 1 else zero_points(e, (), "input_zp")[0]
+    value = extra[1] if len(extra) > 1 else e.scalar(zero, x.kind)
     e.needed(value, "the value of the padding")
     return e.pad(x, amounts[::2], amounts[1::2], value)
 
@@ -324,10 +314,7 @@ def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
 def _resize(e: OnnxEmitter) -> MlirTensor:
     """Resize an image n x h x w x c: nearest or bilinear along rows and columns."""
     x, *extra = operands(e, 1, 4)
-    numbers = [
-        _numbers(e, name, extra[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
-    ]
-    scale, offset = numbers
+    scale, offset = _numbers(e, "scale", extra[:1], 4), _numbers(e, "offset", extra[1:2], 2)
     mode = str(e.attribute("mode") or "")
     linear = "BILINEAR" in mode
     if x.rank != 4 or min(scale) < 1:
@@ -371,15 +358,15 @@ def _rescale(e: OnnxEmitter) -> MlirTensor:
     x, *extra = operands(e, 1, 5)
     if len(extra) not in (0, 2, 4):
         e.refuse(f"takes 1, 3 or 5 operands, got {1 + len(extra)}")
-    numbers = [_numbers(e, name, extra[at : at + 1]) for at, name in enumerate(("multiplier", "shift"))]
+    multipliers, shifts = _numbers(e, "multiplier", extra[:1]), _numbers(e, "shift", extra[1:2])
     points = zero_points(e, extra[2:], "input_zp", "output_zp")
     mode = str(e.attribute("rounding_mode") or "")
     twice = _flag(e.attribute("double_round")) or "DOUBLE" in mode
     if not _flag(e.attribute("scale32"), True):
         e.refuse("multipliers of 16 bits are not supported: export with scale32 = true")
-    if len(numbers[0]) != len(numbers[1]) or len(numbers[0]) not in (1, x.shape[-1] if x.rank else 1):
-        e.refuse(f"{len(numbers[0])} multipliers and {len(numbers[1])} shifts: needs one, or one per channel, of each")
-    scale = rescaling.Rescale(numbers[0], numbers[1], points[0], points[1], twice)
+    if len(multipliers) != len(shifts) or len(shifts) not in (1, x.shape[-1] if x.rank else 1):
+        e.refuse(f"{len(multipliers)} multipliers and {len(shifts)} shifts: needs one, or one per channel, of each")
+    scale = rescaling.Rescale(multipliers, shifts, points[0], points[1], twice)
     return rescaling.rescale_codes(e, x, scale, result(e)[0])
 
 
@@ -396,7 +383,7 @@ TOSA: Mapping[str, Lower] = {
     "logical_and": _same("And", 2), "logical_or": _same("Or", 2), "logical_not": _same("Not", 1),
     "select": _same("Where", 3), "abs": _same("Abs", 1), "exp": _same("Exp", 1), "tanh": _same("Tanh", 1),
     "sigmoid": _same("Sigmoid", 1), "erf": _same("Erf", 1), "reciprocal": _same("Reciprocal", 1),
-    "rsqrt": lambda e: SCALARS["math.rsqrt"](e, *operands(e, 1)),
+    "rsqrt": lambda e: scalars.SCALARS["math.rsqrt"](e, *operands(e, 1)),
     "log": _same("Log", 1), "ceil": _same("Ceil", 1), "floor": _same("Floor", 1), "sin": _same("Sin", 1),
     "cos": _same("Cos", 1), "negate": _negate, "clamp": _clamp, "cast": _cast,
     "identity": lambda e: operands(e, 1)[0], "reduce_sum": _reduce("ReduceSum"), "reduce_max": _reduce("ReduceMax"),
