@@ -144,7 +144,7 @@ def lose_one(original, self, values):
 
 @pytest.mark.parametrize(
     ("owner", "method", "wrong"),
-    [("_Region", "_after", miscount), ("_Registers", "save", lose_one)],
+    [("Region", "_after", miscount), ("_Registers", "save", lose_one)],
     ids=["cycles", "registers"],
 )
 def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch, native, unkept):
