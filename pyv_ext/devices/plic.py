@@ -46,11 +46,6 @@ class Plic(RegisterDevice):
         """Interrupt notification of the context: an enabled pending source is above the threshold."""
         return bool(plic.output(self.record))
 
-    def set_levels(self, levels: int) -> None:
-        """Set the interrupt lines of all sources: bit `source` (1..31) of `levels` is 1 for a high level."""
-        if levels != self.record.levels:
-            plic.set_levels(self.record, levels)
-
     def stable(self, offset: int, size: int) -> bool:
         return offset != CLAIM
 

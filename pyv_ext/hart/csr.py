@@ -9,25 +9,7 @@ from pyv_ext.machine import csr
 from pyv_ext.machine.clint import update_deadline
 from pyv_ext.machine.pmp import guard
 from pyv_ext.machine.slots import Word, word_of
-from pyv_ext.machine.state import (
-    CBCFE,
-    CBIE,
-    DELEGABLE,
-    ENTRIES,
-    INTERRUPTS,
-    MIE_BIT,
-    MPIE,
-    MPP,
-    MPRV,
-    MXR,
-    SIE_BIT,
-    SPIE,
-    SPP,
-    SUPERVISOR_INTERRUPTS,
-    TSR,
-    TVM,
-    TW,
-)
+from pyv_ext.machine.state import CBCFE, CBIE, DELEGABLE, ENTRIES, MPP, SUPERVISOR_INTERRUPTS
 from pyv_ext.protocols import CsrWindow
 from pyv_native.state import WORD32, Fields, StateError, inside
 
@@ -110,20 +92,6 @@ class Csrs:
         hart.records.execute(csr.write_csr, address, value, hart.cycle + hart.timing.csr, hart.instret)
 
     @property
-    def mcycle(self) -> int:
-        """64-bit counter of cycles."""
-        return self._counter("mcycle")
-
-    @property
-    def minstret(self) -> int:
-        """64-bit counter of retired instructions."""
-        return self._counter("minstret")
-
-    def _counter(self, name: str) -> int:
-        low = self.read(ADDRESSES[name])
-        return low if self.record.wide else self.read(ADDRESSES[f"{name}h"]) << 32 | low
-
-    @property
     def _names(self) -> tuple[str, ...]:
         """Names of the registers that a snapshot stores unchanged."""
         return (*_PLAIN, *_SUPERVISOR) if self.hart.isa.supervisor_mode else _PLAIN
@@ -152,12 +120,11 @@ class Csrs:
         compares = ("stimecmp",) if self.record.has_compare else ()
         fields = Fields(state, *self._names, *_COUNTERS, *compares, "pmp")
         words = {name: fields.integer(name, 0, self.hart.isa.mask) for name in self._names}
-        user, supervisor = self.hart.isa.user_mode, self.hart.isa.supervisor_mode
-        interrupts = INTERRUPTS | SUPERVISOR_INTERRUPTS if supervisor else INTERRUPTS
+        machine = self.hart.records.machine
+        interrupts = csr.interrupt_bits(machine)
         bits = {"mie": interrupts, "mip": interrupts, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
-        bits["mstatus"] = MIE_BIT | MPIE | MPP | (MPRV | TW if user else 0)
-        if supervisor:
-            bits["mstatus"] |= SIE_BIT | SPIE | SPP | MXR | TVM | TSR
+        bits["mstatus"] = csr.status_fields(machine) | MPP
+        if self.hart.isa.supervisor_mode:
             bits |= {"medeleg": DELEGABLE, "mideleg": SUPERVISOR_INTERRUPTS, "scounteren": 7, "senvcfg": CBIE | CBCFE}
         for name, allowed in bits.items():
             if words[name] & ~allowed:

@@ -276,7 +276,7 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif address == MSTATUS:
         write_status(machine, value)
     elif address == MIE:
-        hart.mie = value & (INTERRUPTS | SUPERVISOR_INTERRUPTS if hart.supervisor_mode else INTERRUPTS)
+        hart.mie = value & interrupt_bits(machine)
     elif address == MTVEC:
         hart.mtvec = value & ~2  # modes 2 and 3 are reserved
     elif address == MCAUSE:
@@ -367,21 +367,32 @@ def cache_block_fields(value: int) -> int:
     return value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
 
 
+def interrupt_bits(machine: Machine) -> int:
+    """Return the bits of mie, and of mip, that exist."""
+    return INTERRUPTS | SUPERVISOR_INTERRUPTS if machine.hart.supervisor_mode else INTERRUPTS
+
+
+def status_fields(machine: Machine) -> int:
+    """Return the writable fields of mstatus besides FS and MPP."""
+    if not machine.hart.user_mode:
+        return MIE_BIT | MPIE
+    supervisor = SIE_BIT | SPIE | SPP | MXR | TVM | TSR
+    return MIE_BIT | MPIE | MPRV | TW | (supervisor if machine.hart.supervisor_mode else 0)
+
+
 def write_status(machine: Machine, value: int) -> None:
     """Write mstatus."""
     hart = machine.hart
+    writable = status_fields(machine)
     if hart.floating:
         hart.fs = value >> FS_SHIFT & DIRTY
     if not hart.user_mode:
-        hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE) | value & (MIE_BIT | MPIE)
+        hart.mstatus = hart.mstatus & ~writable | value & writable
         return
     previous = hart.mstatus
-    writable = MIE_BIT | MPIE | MPRV | TW
     level = MPP if value & MPP == MPP else 0
-    if hart.supervisor_mode:
-        writable |= SIE_BIT | SPIE | SPP | MXR | TVM | TSR
-        if value & MPP == SUPERVISOR << 11:
-            level = SUPERVISOR << 11
+    if hart.supervisor_mode and value & MPP == SUPERVISOR << 11:
+        level = SUPERVISOR << 11
     hart.mstatus = previous & ~(writable | MPP) | value & writable | level
     if (previous | value) & MPRV:
         guard(machine)

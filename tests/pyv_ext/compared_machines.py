@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from pyv_ext.engines.core import Stop
 from pyv_ext.engines.engine import Engine
+from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 from pyv_ext.machine.slots import FFLAGS, FRM, FS
@@ -35,8 +36,8 @@ class ComparedMachine:
         state |= {name: getattr(hart.record, name) for name in _CSRS}
         state |= {name: hart.x[number] for number, name in _FLOAT.items()}
         return state | {
-            "mcycle": csrs.mcycle,
-            "minstret": csrs.minstret,
+            "mcycle": csrs.read(ADDRESSES["mcycle"]),
+            "minstret": csrs.read(ADDRESSES["minstret"]),
             "interrupt": hart.interrupt(),
         }
 

@@ -427,7 +427,7 @@ class World:
         """Everything but memory and logs."""
         hart, csrs = self.hart, self.hart.csrs
         plain = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
-        counters = (csrs.mcycle, csrs.minstret)
+        counters = [csrs.read(ADDRESSES[name]) for name in ("mcycle", "mcycleh", "minstret", "minstreth")]
         state = (hart.pc, hart.cycle, hart.instret, hart.traps, hart.priv, hart.waiting, hart.reservation)
         return (*state, *counters, *(getattr(csrs, name) for name in plain), *hart.x[:32])
 
