@@ -19,18 +19,15 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_domains.domains import decompose, is_foreign
-from toolchain.onnx_model.control_flow import ControlFlow, Names, Shared
+from toolchain.onnx_model.control_flow import ControlFlow, Names
 from toolchain.onnx_model.file import RESHAPES
-from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.open_slice import OpenSlices, has_open_slice
 from toolchain.onnx_model.opset import NEWEST, upgrade_node
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
-from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate, tensor_info, type_name
-from toolchain.onnx_nodes.view import node_name, subgraphs
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate
+from toolchain.onnx_nodes.view import subgraphs
 
-MAX_NODES = 50_000
-"""Maximum number of nodes of a model without control flow."""
 _CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")
 
@@ -52,7 +49,7 @@ def canonical(
     follow = has_control_flow(nodes) or any(map(is_foreign, nodes)) or has_open_slice(model.graph)
     if version >= NEWEST and not follow:
         return
-    work = _Canonical(model, name, version, external, steps, follow=follow)
+    work = _Canonical(model, name, version, external, follow=follow, steps=steps)
     rewritten = work.run()
     del model.graph.node[:]
     model.graph.node.extend(rewritten)
@@ -143,29 +140,10 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
         return None
 
 
-class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
-    """Nodes of a model during conversion. `follow`: propagate values and shapes, because a node depends on them."""
-
-    def __init__(
-        self, model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int], *,
-        follow: bool,
-    ) -> None:  # fmt: skip
-        Sequences.__init__(self)
-        OpenRows.__init__(self)
-        Propagation.__init__(self, [helper.make_opsetid("", max(version, NEWEST))], {})
-        self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
-        self._external, self._steps = external, steps
-        self._nodes: list[Any] = []
-        self._makers: dict[str, Any] = {}
-        self._inputs = {value.name for value in model.graph.input}
+class _Canonical(ControlFlow, Sequences, OpenSlices):
+    def __init__(self, model: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(model, *arguments, **options)
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._tensors: dict[str, Any] = {}
-        self._prefixes = set[str]()
-        self._shared = Shared(self._nodes)
-        if follow:
-            self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
-            for tensor in model.graph.initializer:
-                self._constant(tensor)
 
     def run(self) -> list[Any]:
         for proto in self._graph.node:
@@ -185,24 +163,6 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             if number != count:
                 self._plain("Identity", [number], count)
             self._add_output(count)
-
-    def _most_nodes(self) -> int:
-        return MAX_NODES
-
-    def _refuse(self, proto: Any, reason: str) -> ModelError:
-        return ModelError(f"{self._name}: node {node_name(proto)} ({proto.op_type}, opset {self._version}): {reason}")
-
-    def _constant(self, tensor: Any, name: str = "") -> None:
-        """Record type, shape and small values of an initializer."""
-        self._tensors[name or tensor.name] = tensor
-        self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
-        if np.prod(tensor.dims) <= MAX_FOLDED:
-            try:
-                self.constants[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
-            except (ValueError, TypeError, KeyError) as error:
-                raise ModelError(
-                    f"{self._name}: tensor {name or tensor.name}: {error}; export the model again"
-                ) from None
 
     def _visit(self, proto: Any, names: Names) -> None:
         """Visit a node of the graph or of a subgraph."""
@@ -245,7 +205,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         parts = decompose(proto, self._name, self._version, self.info, constants)
         for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
-            self._constant(self._graph.initializer[-1])
+            self._initializer(self._graph.initializer[-1])
         for name, info in parts.infos.items():
             code = onnx.TensorProto.DataType.Value(info.type)
             self._graph.value_info.append(helper.make_tensor_value_info(name, code, info.shape))
@@ -266,19 +226,6 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             except ModelError as error:
                 raise self._refuse(proto, str(error)) from None
         self._append(proto)
-
-    def _append(self, proto: Any) -> None:
-        self._nodes.append(proto)
-        if len(self._nodes) > MAX_NODES:
-            raise ModelError(f"{self._name}: more than {MAX_NODES} nodes behind loops and branches: export fewer steps")
-        if not self._follow:
-            return
-        self._makers.update((name, proto) for name in proto.output if name)
-        self.follow_node(proto)
-        self._follow_limits(proto)
-
-    def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
-        self._decompose(helper.make_node("Compress", [data, condition], [name], name, axis=axis))
 
     def _live(self) -> Iterator[Any]:
         """Yield the nodes that an output depends on."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,20 +9,16 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
-from toolchain.errors import ModelError
-from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import OpenRows
+from toolchain.onnx_model.rewriter import MAX_NODES, Names
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.whole_scan import WholeScan
-from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_STEPS = 1024
 """Maximum number of steps of a Loop."""
 UNFINISHED = ".unfinished"
 """Suffix of a Loop's name for an output that is 1 if the Loop would exceed its given maximum number of steps."""
-Names = Mapping[str, str]
-"""Name in a subgraph -> name in the enclosing graph."""
 
 _UNSHARED = frozenset((
     *SEQUENCES, "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
@@ -75,36 +70,13 @@ class Shared:
 
 
 class ControlFlow(OpenRows):
-    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `constants`: types, shapes and
-    values of tensors; `_makers`: producer of each tensor; `_shared`: common parts of subgraphs; `_steps`: maximum
-    number of steps by Loop name."""
+    """Expansion of control flow in a graph that is rebuilt node by node. `steps`: maximum number of steps by Loop
+    name."""
 
-    info: dict[str, TensorInfo]
-    _external: Mapping[str, Values]
-    _graph: Any
-    _inputs: set[str]
-    constants: dict[str, Values]
-    _makers: dict[str, Any]
-    _nodes: list[Any]
-    _prefixes: set[str]
-    _shared: Shared
-    _steps: Mapping[str, int]
-    _version: int
-
-    @abstractmethod
-    def _constant(self, tensor: Any, name: str = "") -> None:
-        """Record type, shape and small values of an initializer."""
-
-    @abstractmethod
-    def _most_nodes(self) -> int:
-        """Return the maximum number of nodes of a model without control flow."""
-
-    @abstractmethod
-    def _refuse(self, proto: Any, reason: str) -> ModelError: ...
-
-    @abstractmethod
-    def _visit(self, proto: Any, names: Names) -> None:
-        """Visit a node of the graph or of a subgraph."""
+    def __init__(self, *arguments: Any, steps: Mapping[str, int], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._steps, self._prefixes, self._shared = steps, set[str](), Shared(self._nodes)
+        self._inputs = {value.name for value in self._graph.input}
 
     def _if(self, proto: Any, names: Names) -> None:
         """Expand an If to the selected branch. If the condition is known only at run time, expand both, with results of
@@ -318,12 +290,11 @@ class ControlFlow(OpenRows):
     def _check_size(self, proto: Any, max_steps: int, step_nodes: int) -> None:
         """Raise ModelError if the unrolled steps have too many nodes; the nodes of one more step may follow the
         Loop."""
-        limit = self._most_nodes()
-        fit = (limit - len(self._nodes)) // step_nodes + 1
+        fit = (MAX_NODES - len(self._nodes)) // step_nodes + 1
         if max_steps > fit + 1:
             raise self._refuse(
-                proto, f"up to {max_steps} steps of {step_nodes} nodes, as the run decides: more than {limit} nodes; "
-                f"say how many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
+                proto, f"up to {max_steps} steps of {step_nodes} nodes, as the run decides: more than {MAX_NODES} "
+                f"nodes; say how many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
             )  # fmt: skip
 
     def _max_steps(self, proto: Any, inputs: Sequence[str]) -> int:
@@ -378,7 +349,7 @@ class ControlFlow(OpenRows):
             copied.name = names[tensor.name]
             if copied.name not in self.info:
                 self._graph.initializer.append(copied)
-                self._constant(copied)
+                self._initializer(copied)
         for node in graph.node:
             key, before = self._shared.key(node, names), len(self._nodes)
             if results := self._shared.find(key):

@@ -14,10 +14,11 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_model import dimensions
-from toolchain.onnx_model.canonical import MAX_NODES, canonical, rename
+from toolchain.onnx_model.canonical import canonical, rename
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_model.order import in_order
+from toolchain.onnx_model.rewriter import MAX_NODES
 from toolchain.onnx_nodes.evaluation import (
     MAX_FOLDED,
     Propagation,

@@ -7,7 +7,6 @@ on the core).
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,8 +45,8 @@ _JOINS = "it joins rows of {0}, of which the run decides how many count: cut the
 class OpenRows(OpenShapes):
     """Rules for tensors with open rows, in a graph that is built node by node."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.rows: dict[str, ValidRows] = {}
 
     def _open_rows(self, proto: Any) -> bool:
@@ -375,12 +374,9 @@ class OpenRows(OpenShapes):
             masks.append(self._plain("Reshape", [self._mask(name), flat], f"{out}/{at}/counts") if name in self.rows
                          else self._constant_of(f"{out}/{at}/counts", np.ones(size, np.bool_)))  # fmt: skip
         joined = self._plain("Concat", list(proto.input), f"{out}/whole", axis=axis)
-        self._compress(joined, self._plain("Concat", masks, f"{out}/counts", axis=0), out, axis)
+        condition = self._plain("Concat", masks, f"{out}/counts", axis=0)
+        self._decompose(helper.make_node("Compress", [joined, condition], [out], out, axis=axis))
         return True
-
-    @abstractmethod
-    def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
-        """Add a Compress: the rows for which a condition is true."""
 
     def _reduce(self, proto: Any) -> bool:
         """Follow a reduction; invalid rows hold the neutral element."""

@@ -4,16 +4,15 @@ Their maximum is known at compile time and determines the size of a tensor.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from toolchain.ir.graph import Values
+from toolchain.onnx_model.rewriter import Rewriter
 from toolchain.onnx_nodes.evaluation import MAX_FOLDED, TensorInfo, evaluate
 
 _ON_DATA = frozenset((
@@ -32,24 +31,17 @@ Limits = tuple[Values, Values]
 """(minimum, maximum) of each element of a tensor."""
 
 
-class OpenShapes(ABC):
-    """Elements of open shapes, in a graph that is built node by node."""
+class OpenShapes(Rewriter):
+    """Elements of open shapes, in a graph that is rebuilt node by node."""
 
-    info: dict[str, TensorInfo]
-    constants: dict[str, Values]
-    _opsets: Sequence[Any]
-    _makers: dict[str, Any]
-
-    def __init__(self) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._limits: dict[str, Limits] = {}
 
-    @abstractmethod
-    def _add(self, proto: Any) -> None:
-        """Add a node by the rules of its operator and operands."""
-
-    @abstractmethod
     def _append(self, proto: Any) -> None:
-        """Add a node unchanged."""
+        super()._append(proto)
+        if self._follow:
+            self._follow_limits(proto)
 
     def _follow_limits(self, proto: Any) -> None:
         """Record the limits of the elements of a small tensor."""
@@ -169,20 +161,6 @@ class OpenShapes(ABC):
             self._plain("Concat", parts, name, axis=0)
         else:
             self._plain("Reshape", [parts[0], self._constant_of(f"{name}/shape", np.array(shape, np.int64))], name)
-
-    def _node(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        """Add a node with one output by the rules, and return the name of the output."""
-        self._add(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
-
-    def _plain(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        self._append(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
-
-    def _constant_of(self, name: str, values: Any) -> str:
-        if name not in self.constants:
-            self._plain("Constant", [], name, value=onnx.numpy_helper.from_array(np.asarray(values)))
-        return name
 
 
 def _within(operator: str, limits: Iterable[Limits]) -> bool:

@@ -6,9 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import OpenRows
-from toolchain.onnx_nodes.evaluation import TensorInfo
 
 _END = np.iinfo(np.int32).max
 """End after all rows; negated, an end before all rows."""
@@ -27,10 +25,6 @@ def has_open_slice(graph: Any) -> bool:
 
 class OpenSlices(OpenRows):
     """Rewriting of Slice with a computed end, in a graph that is built node by node."""
-
-    info: dict[str, TensorInfo]
-    constants: dict[str, Values]
-    _makers: dict[str, Any]
 
     def _open_slice(self, proto: Any) -> bool:
         """Rewrite a Slice with known starts and a single unknown end. Return False for any other node. The result has

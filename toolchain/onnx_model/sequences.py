@@ -4,34 +4,22 @@ torch.jit.script writes them for a list in a program: SplitToSequence for `chunk
 ConcatFromSequence for `cat` and `stack`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from toolchain.errors import ModelError
-from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_model.rewriter import Rewriter
 
 
-class Sequences(ABC):
+class Sequences(Rewriter):
     """Expansion of sequence operators in a graph that is rebuilt node by node."""
 
-    info: dict[str, TensorInfo]
-    constants: dict[str, Values]
-
-    def __init__(self) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._lists: dict[str, tuple[str, ...]] = {}
         """Sequence -> its tensors."""
-
-    @abstractmethod
-    def _add(self, proto: Any) -> None:
-        """Add a node with the names of the graph."""
-
-    @abstractmethod
-    def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     def _sequence(self, proto: Any) -> bool:
         """Expand a node on sequences to operations on tensors. Return False for any other node."""
@@ -58,8 +46,7 @@ class Sequences(ABC):
                 self._add(helper.make_node("Identity", [item], proto.output))
                 return True
             case "SequenceLength":
-                count = numpy_helper.from_array(np.array(len(self._items(proto)), np.int64))
-                self._add(helper.make_node("Constant", [], proto.output, value=count))
+                self._constant_of(proto.output[0], np.array(len(self._items(proto)), np.int64))
                 return True
             case "SplitToSequence":
                 items_of_result = self._split(proto, attributes)
@@ -107,10 +94,10 @@ class Sequences(ABC):
             lengths = [min(part_size, shape[axis] - start) for start in range(0, shape[axis], part_size)]
         parts = tuple(f"{proto.output[0]}/{index}" for index in range(len(lengths)))
         rows = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts
-        sizes_of_parts = self._integers(f"{proto.output[0]}/lengths", lengths)
+        sizes_of_parts = self._constant_of(f"{proto.output[0]}/lengths", np.array(lengths, np.int64))
         self._add(helper.make_node("Split", [x, sizes_of_parts], rows, axis=axis))
         if rows != parts:
-            along = self._integers(f"{proto.output[0]}/axis", [axis])
+            along = self._constant_of(f"{proto.output[0]}/axis", np.array([axis], np.int64))
             for row, part in zip(rows, parts, strict=True):
                 self._add(helper.make_node("Squeeze", [row, along], [part]))
         return parts
@@ -120,17 +107,12 @@ class Sequences(ABC):
         if not items:
             raise self._refuse(proto, "the sequence is empty")
         if attributes.get("new_axis", 0):
-            along = self._integers(f"{proto.output[0]}/axis", [axis])
+            along = self._constant_of(f"{proto.output[0]}/axis", np.array([axis], np.int64))
             rows = [f"{proto.output[0]}/{index}" for index in range(len(items))]
             for item, row in zip(items, rows, strict=True):
                 self._add(helper.make_node("Unsqueeze", [item, along], [row]))
             items = tuple(rows)
         self._add(helper.make_node("Concat", items, proto.output, axis=axis))
-
-    def _integers(self, name: str, values: list[int]) -> str:
-        tensor = numpy_helper.from_array(np.array(values, np.int64))
-        self._add(helper.make_node("Constant", [], [name], value=tensor))
-        return name
 
 
 OPERATORS = (

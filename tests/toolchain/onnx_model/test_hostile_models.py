@@ -159,7 +159,7 @@ def test_weights_in_a_model_stay_what_and_where_they_are() -> None:
 
 
 def test_loops_inside_loops_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolchain.onnx_model.canonical.MAX_NODES", 2000)
+    monkeypatch.setattr("toolchain.onnx_model.rewriter.MAX_NODES", 2000)
     body = loop([helper.make_node("Relu", ["v"], ["v'"])], ["v"])
     for _ in range(4):
         inner = helper.make_node("Loop", ["count", "yes", "v"], ["v'"], body=body)
