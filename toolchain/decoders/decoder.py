@@ -5,6 +5,7 @@ step serve every token. docs/llm.md, "Your own decoder", lists the requirements 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import numpy_helper
 
 from npu_device.abi.errors import NpuDeviceError
@@ -132,8 +132,7 @@ class Decoder:
 
     def model(self, tokens: int) -> OnnxModel:
         """Return the model for `tokens` new tokens. The length of the past is nominal, since caches replace it."""
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens)}
         if self.positions:
             shapes[POSITIONS] = (1, tokens)

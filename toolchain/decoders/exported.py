@@ -7,11 +7,11 @@ length of the past become functions of `position_ids`. Any other dependence on i
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
 from toolchain.decoders.lengths import KnownTensors, are_different, are_equal, constant, rows_of
@@ -20,6 +20,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_model.dimensions import shape_text, user_inputs
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_nodes.evaluation import has_size
+from toolchain.onnx_nodes.messages import assign, attributes_of, live_nodes
 from toolchain.onnx_nodes.view import all_nodes, node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
@@ -53,8 +54,7 @@ def _appends(node: Any) -> bool:
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
     """Return the decoder with an Attention for each pair of caches. ModelError names an unsupported input or node."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     _set_sizes(copy, name, external)
     windows = _without_grouped(copy, name)
     inputs = user_inputs(copy, external)
@@ -71,8 +71,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     form = _Form(first.proto, name, external, inputs)
     windows |= form.attention()
     form.positions()
-    del form.graph.output[:]
-    form.graph.output.extend(outputs)
+    assign(form.graph.output, outputs)
     _window(form.proto, windows)
     return form.proto
 
@@ -117,7 +116,7 @@ def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict
 
 def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
     """Return the outputs, with the vocabulary size in the shape of the logits."""
-    outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
+    outputs = [deepcopy(value) for value in proto.graph.output]
     for value in outputs:
         info = model.info.get(value.name)
         if value.name == LOGITS and info is not None:
@@ -151,8 +150,7 @@ class _Form:
 
     def _tensors_at(self, past: int, first: int, tokens: int = _TOKENS) -> KnownTensors:
         """Return the known tensors for a past of `past` tokens, with positions starting at `first`."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self.proto)
+        copy = deepcopy(self.proto)
         inputs = {value.name for value in copy.graph.input}
         shapes = {key: shape for key, shape in _shapes(self._inputs, past, tokens).items() if key in inputs}
         if POSITIONS in inputs:
@@ -164,14 +162,7 @@ class _Form:
 
     def _replace(self, nodes: list[Any]) -> None:
         """Replace the graph's nodes by those of `nodes` that an output depends on."""
-        live_names = {value.name for value in self.graph.output}
-        live = []
-        for node in reversed(nodes):
-            if live_names.intersection(node.output):
-                live_names.update(node.input)
-                live.append(NodeProto.FromString(node.SerializeToString()))
-        del self.graph.node[:]
-        self.graph.node.extend(reversed(live))
+        assign(self.graph.node, live_nodes(nodes, {value.name for value in self.graph.output}))
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
@@ -336,19 +327,10 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
 
 def _width(proto: Any, tensor: Any, name: str, external: Mapping[str, Values]) -> int:
     """Return the row size of a tensor, a ValueInfoProto, that depends on the tokens alone, not on a cache."""
-    part = onnx.ModelProto()
-    part.CopyFrom(proto)
-    ancestors, nodes = {tensor.name}, list[Any]()
-    for node in reversed(proto.graph.node):
-        if ancestors.intersection(node.output):
-            ancestors.update(node.input)
-            nodes.append(NodeProto.FromString(node.SerializeToString()))
-    del part.graph.node[:], part.graph.output[:]
-    part.graph.node.extend(reversed(nodes))
-    part.graph.output.append(tensor)
-    inputs = [value for value in part.graph.input if value.name in ancestors]
-    del part.graph.input[:]
-    part.graph.input.extend(inputs)
+    part, ancestors = deepcopy(proto), {tensor.name}
+    assign(part.graph.node, live_nodes(part.graph.node, ancestors))
+    assign(part.graph.output, [tensor])
+    assign(part.graph.input, (value for value in part.graph.input if value.name in ancestors))
     shapes = _shapes(user_inputs(part, external), _PASTS[0])
     info = prepare(part, name, shapes, external).info.get(tensor.name)
     return 0 if info is None else info.shape[-1]
@@ -367,7 +349,7 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
         if not _group(node, inputs):
             result.append(node)
             continue
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = attributes_of(node)
         names = [*node.input, *[""] * (16 - len(node.input))]
         prefix, heads, kv_heads = f"{node.output[0]}/", int(attributes["num_heads"]), int(attributes["kv_num_heads"])
         size = inputs[names[3]].type.tensor_type.shape.dim[3].dim_value
@@ -403,9 +385,7 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
             helper.make_node("Attention", [*operands, "", *names[3:5]], list(node.output), name=label,
                              q_num_heads=heads, kv_num_heads=kv_heads, is_causal=1, **numbers)
         )  # fmt: skip
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in result]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    assign(graph.node, result)
     return windows
 
 

@@ -13,6 +13,7 @@ from onnx import helper
 
 from toolchain.decoders.lengths import KnownTensors, Span, constant
 from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.messages import attributes_of
 
 _PRODUCTS = ("MatMul", "Gemm", "Softmax", "Attention")
 _UNSEEN = -1000.0
@@ -124,7 +125,7 @@ class Finder:
     def _operator(self, node: Any) -> Heads | None:
         """Return a causal Attention with caches, or Concat of caches, as keys and values; None for any other."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = attributes_of(node)
         shape = self._shape(inputs[0])
         if inputs[6] or any(attributes.get(name, -1) > 0 for name in ("left_window_size", "right_window_size")):
             return None

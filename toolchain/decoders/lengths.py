@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, type_name
+from toolchain.onnx_nodes.messages import attributes_of
 
 _SMALL = 4096
 """Maximum size of constants from which evaluation starts, elements."""
@@ -90,7 +91,7 @@ class KnownTensors:
     def _follow(self, node: Any) -> None:
         if node.op_type in ("Shape", "Size") and node.input[0] in self.info:
             shape = np.array(self.info[node.input[0]].shape, np.int64)
-            attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+            attributes = attributes_of(node)
             part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
             self._know(node.output[0], part if node.op_type == "Shape" else np.array(shape.prod(), np.int64))
             return

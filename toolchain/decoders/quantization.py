@@ -1,17 +1,18 @@
 """INT8 decoders: post-training quantization of products and caches, calibrated on prompts."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import empty_past, step_feeds
 from toolchain.onnx_frontend.qdq_graph import PARTS
+from toolchain.onnx_nodes.messages import assign
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.post_training import quantize_model
@@ -43,16 +44,14 @@ def _free(proto: Any, decoder: Decoder) -> None:
     original = decoder.proto.graph
     inputs = [value for value in original.input if value.name not in decoder.external]
     for field, infos in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
-        del field[:]
-        field.extend(infos)
+        assign(field, infos)
     del proto.graph.value_info[:]
 
 
 def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     """Return the decoder with INT8 caches. New keys and values are quantized with one scale each before Attention. Its
     past comes from DequantizeLinear; QuantizeLinear computes the present. Already quantized caches keep their codes."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(decoder.proto)
+    proto = deepcopy(decoder.proto)
     graph, result = proto.graph, list[Any]()
     makers = {name: node for node in graph.node for name in node.output}
     kinds = {initializer.name: initializer.data_type for initializer in graph.initializer}
@@ -77,9 +76,7 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
             for outside in (before, after):
                 values[outside].type.tensor_type.elem_type = kinds[grid[1]]
         result += [node, *quantizers]
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in result]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    assign(graph.node, result)
     return make_decoder(proto, decoder.name, decoder.external)
 
 

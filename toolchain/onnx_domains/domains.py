@@ -1,9 +1,8 @@
 """Operators of other domains, which are decomposed into ONNX operators before any other step."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
-
-from onnx import NodeProto
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import classical, contributed
@@ -34,7 +33,7 @@ def decompose(
 
     `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: a part is not supported.
     """
-    node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, constants)
+    node = NodeView(deepcopy(proto), model, opset, infos, constants)
     row = DOMAINS.get(proto.domain, _STANDARD).get(proto.op_type)
     parts = Decomposition(node)
     if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):

@@ -6,11 +6,12 @@ definition.
 
 import math
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, defs, helper
+from onnx import defs, helper
 from onnx.inliner import inline_selected_functions
 
 from toolchain.errors import ModelError
@@ -54,7 +55,7 @@ def definition(node: Node) -> list[Any]:
         inlined = inline_selected_functions(model, [("", proto.op_type)], inline_schema_functions=True)
     except RuntimeError:  # unsupported by a context-dependent definition
         return []
-    nodes = [NodeProto.FromString(copy.SerializeToString()) for copy in inlined.graph.node]
+    nodes = [deepcopy(copy) for copy in inlined.graph.node]
     if any(node.op_type == proto.op_type for node in nodes):
         return []
     outside = {*proto.input, *proto.output, ""}
@@ -68,7 +69,7 @@ def definition(node: Node) -> list[Any]:
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
     """Return the node with explicit default attributes, which function definitions refer to."""
-    complete, names = NodeProto.FromString(proto.SerializeToString()), {entry.name for entry in proto.attribute}
+    complete, names = deepcopy(proto), {entry.name for entry in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in names and attribute.default_value.name:
             complete.attribute.append(attribute.default_value)

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_nodes.view import node_name
 
 _COMMUTATIVE = ("Add", "Mul")
@@ -242,7 +243,7 @@ def _roots(pattern: Pattern) -> frozenset[str]:
 
 def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
     """Check whether a node has these attributes, rounded to fp32 as in ONNX, and defaults for all others."""
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = attributes_of(node)
     return all(
         name in DEFAULTS
         and np.float32(attributes.get(name, DEFAULTS[name])) == np.float32(expected.get(name, DEFAULTS[name]))

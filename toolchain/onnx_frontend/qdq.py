@@ -15,6 +15,7 @@ from onnx import helper
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, hoist_quantize, on_codes
 from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_nodes.view import node_name
 
 DOMAIN = "pyv.qdq"
@@ -156,7 +157,7 @@ class _Fusion:
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
         """Return why a product of quantized tensors of types `kinds` has no integer form; empty if it has one.
         Per-channel scales must lie along the columns."""
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = attributes_of(node)
         info = self._model.info[b.name]
         constant, rank = b.name in self._model.initializers, len(info.shape)
         column = 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1

@@ -6,15 +6,17 @@ new tokens share one scale, so queries see exactly the keys and values that the 
 """
 
 from collections.abc import Collection, Iterable
+from copy import deepcopy
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel, check_scale
 from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_nodes.view import node_name
 
 BYTES = ("INT8", "UINT8")
@@ -70,7 +72,7 @@ class QdqGraph:
         node = self.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = attributes_of(node)
         info = self.model.info.get(node.input[0])
         if info is None or info.type not in (*BYTES, *NIBBLES, *FLOATS) or attributes.get("block_size"):
             return None
@@ -129,7 +131,7 @@ def hoist_quantize(graph: QdqGraph) -> list[Any]:
         sole_reader = graph.readers(quantizer.input[0]) == 1
         if moved is None or moved.op_type not in _MOVES or len(moved.output) > 1 or target is None or not sole_reader:
             continue
-        codes, quantizers = NodeProto.FromString(moved.SerializeToString()), list[Any]()
+        codes, quantizers = deepcopy(moved), list[Any]()
         for index, name in enumerate(moved.input if moved.op_type == "Concat" else moved.input[:1]):
             source, info = graph.factor(name), graph.model.info
             if source is not None and source.same_grid(target) and info[source.name].type == info[target.name].type:
@@ -183,7 +185,7 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
         inputs[past], inputs[new], outputs[present] = cache.name, token.name, present_factor.name
         removed.append(quantizer)
         factors.append(cache)
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = attributes_of(node)
     coded = helper.make_node(
         OPERATOR, inputs, outputs, name=node_name(node), domain=domain, zero_kv=[factor.zero for factor in factors],
         scale_kv=[float(factor.scale.reshape(-1)[0]) for factor in factors], **attributes,

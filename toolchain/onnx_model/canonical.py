@@ -8,12 +8,13 @@ other by both branches and a choice. A `Loop` with a known number of steps is un
 from them.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -26,6 +27,7 @@ from toolchain.onnx_model.opset import NEWEST, upgrade_node
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate
+from toolchain.onnx_nodes.messages import assign, live_nodes
 from toolchain.onnx_nodes.view import subgraphs
 
 _CONTROL = ("If", "Loop", "Scan")
@@ -51,8 +53,7 @@ def canonical(
         return
     work = _Canonical(model, name, version, external, follow=follow, steps=steps)
     rewritten = work.run()
-    del model.graph.node[:]
-    model.graph.node.extend(rewritten)
+    assign(model.graph.node, rewritten)
     _outputs_as_tensors(model.graph, work.info, work.rows)
     if any(node.domain == on_core.DOMAIN for node in rewritten):
         model.functions.extend(on_core.functions(max(version, NEWEST)))
@@ -78,10 +79,7 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
 def _without_optional_inputs(model: Any) -> None:
     """Remove inputs with a value: before version 4 of the file format, every initializer was also an input."""
     initializers = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in initializers]
-    if len(inputs) < len(model.graph.input):
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
+    assign(model.graph.input, (value for value in model.graph.input if value.name not in initializers))
     model.ir_version = max(model.ir_version, 7)
 
 
@@ -104,10 +102,7 @@ def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapp
         constant.name = node.output[0]
         graph.initializer.append(constant)
         tensors[constant.name] = graph.initializer[-1]
-    if len(nodes_left) < len(graph.node):
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in nodes_left]
-        del graph.node[:]
-        graph.node.extend(nodes)
+    assign(graph.node, nodes_left)
 
 
 def rename(node: Any, names: Names) -> None:
@@ -130,7 +125,7 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
     """Return the tensor of a Constant node or of a reshaped constant; None for any other node."""
     if node.op_type == "Constant":
         values = [attribute.t for attribute in node.attribute if attribute.name == "value"]
-        return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
+        return deepcopy(values[0]) if values else None
     if node.op_type not in RESHAPES or not all(name in tensors for name in node.input if name):
         return None
     try:
@@ -154,7 +149,8 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
                     f"{self._name}: output {value.name}: a sequence: export the model with its tensors as outputs"
                 )
         self._count_outputs()
-        return list(self._live()) if self._follow else self._nodes
+        outputs = {value.name for value in self._graph.output}
+        return live_nodes(self._nodes, outputs) if self._follow else self._nodes
 
     def _count_outputs(self) -> None:
         """Add a row count output for each output with an open row count."""
@@ -227,20 +223,10 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
                 raise self._refuse(proto, str(error)) from None
         self._append(proto)
 
-    def _live(self) -> Iterator[Any]:
-        """Yield the nodes that an output depends on."""
-        live_names = {value.name for value in self._graph.output}
-        nodes = []
-        for proto in reversed(self._nodes):
-            if live_names.intersection(proto.output):
-                live_names.update(proto.input)
-                nodes.append(proto)
-        return reversed(nodes)
-
 
 def _rename(proto: Any, names: Names) -> Any:
     """Return a node of a subgraph with names of the graph."""
-    node = NodeProto.FromString(proto.SerializeToString())
+    node = deepcopy(proto)
     for field in (node.input, node.output):
         for index, name in enumerate(field):
             field[index] = names.get(name, name)

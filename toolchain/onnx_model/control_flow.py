@@ -3,16 +3,18 @@
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper
+from onnx import helper
 
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.rewriter import MAX_NODES, Names
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.whole_scan import WholeScan
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_STEPS = 1024
@@ -39,7 +41,7 @@ class Shared:
 
     def tensor(self, tensor: Any, name: str) -> str:
         """Return the name of an earlier equal tensor, or `name`."""
-        plain = TensorProto.FromString(tensor.SerializeToString())
+        plain = deepcopy(tensor)
         plain.ClearField("name")
         return self._tensors.setdefault(hashlib.sha256(plain.SerializeToString()).digest(), name)
 
@@ -49,7 +51,7 @@ class Shared:
         `names`: names of its inputs in the graph."""
         if node.op_type in _UNSHARED or any(graph.output for graph in subgraphs(node)):
             return None  # a subgraph refers to tensors of the step by other names than inputs
-        plain = NodeProto.FromString(node.SerializeToString())
+        plain = deepcopy(node)
         plain.ClearField("name")
         plain.ClearField("doc_string")
         plain.input[:] = [names.get(name, name) for name in node.input]
@@ -159,7 +161,7 @@ class ControlFlow(OpenRows):
     def _scan(self, proto: Any, names: Names) -> None:
         """Unroll a Scan: each step takes a slice of the scanned inputs, and returns the state and a slice of each
         output."""
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+        attributes = attributes_of(proto)
         body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
         if self._version < 9:
             raise self._refuse(proto, "Scan of opset 8 is not supported: export the model for opset 9 or newer")
@@ -345,7 +347,7 @@ class ControlFlow(OpenRows):
         """Add the nodes of a subgraph to the graph, and return the names of its outputs there."""
         for tensor in graph.initializer:
             names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)
-            copied = onnx.TensorProto.FromString(tensor.SerializeToString())
+            copied = deepcopy(tensor)
             copied.name = names[tensor.name]
             if copied.name not in self.info:
                 self._graph.initializer.append(copied)
@@ -356,7 +358,7 @@ class ControlFlow(OpenRows):
                 names.update(zip(node.output, results, strict=True))
                 continue
             names.update((name, prefix + name) for name in node.output if name)
-            named = NodeProto.FromString(node.SerializeToString())
+            named = deepcopy(node)
             named.name = prefix + node.name if node.name else ""
             self._visit(named, names)
             self._shared.add(key, [names.get(name, name) for name in node.output], before)

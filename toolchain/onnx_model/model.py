@@ -1,7 +1,8 @@
 """Checked ONNX model: every tensor has a known type and shape, scales of quantized tensors are valid."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from toolchain.onnx_nodes.evaluation import (
     tensor_info,
     type_name,
 )
+from toolchain.onnx_nodes.messages import assign
 from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
@@ -88,11 +90,8 @@ class OnnxModel:
                 f"{self.name}: a protobuf of {size} bytes: a conversion of weights takes at most {MAX_PROTOBUF}; "
                 f"convert the model before it is exported"
             )
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
-        inputs = [value for value in proto.graph.input if value.name not in self.external]
-        del proto.graph.input[:]
-        proto.graph.input.extend(inputs)
+        proto = deepcopy(self.proto)
+        assign(proto.graph.input, (value for value in proto.graph.input if value.name not in self.external))
         proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in self.external.items())
         return OnnxModel(proto, self.name)
 
@@ -182,21 +181,22 @@ def _empty_inputs_as_constants(model: Any) -> None:
             continue
         kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         model.graph.initializer.append(numpy_helper.from_array(np.zeros(info.shape, kind), value.name))
-    if len(remaining) < len(model.graph.input):
-        inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in remaining]
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
+    assign(model.graph.input, remaining)
 
 
 def _without_weights(model: Any) -> Any:
     """Return the model with inputs in place of large initializers: onnx serializes a model for every request, and
     shapes depend on the values of small tensors only."""
-    small, large = list[Any](), list[Any]()
-    for tensor in model.graph.initializer:
-        (large if len(tensor.raw_data) > SMALL else small).append(tensor)
-    inputs = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large]
+    return _with_inputs(model, [tensor for tensor in model.graph.initializer if len(tensor.raw_data) > SMALL])
+
+
+def _with_inputs(model: Any, tensors: Sequence[Any]) -> Any:
+    """Return the model with inputs in place of some initializers."""
+    names = {tensor.name for tensor in tensors}
+    inputs = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in tensors]
     graph = helper.make_graph(
-        model.graph.node, model.graph.name, [*model.graph.input, *inputs], model.graph.output, small,
+        model.graph.node, model.graph.name, [*model.graph.input, *inputs], model.graph.output,
+        [tensor for tensor in model.graph.initializer if tensor.name not in names],
         value_info=model.graph.value_info, sparse_initializer=model.graph.sparse_initializer,
     )  # fmt: skip
     return helper.make_model(
@@ -239,9 +239,7 @@ def _infer(model: Any) -> Any:
         return shape_inference.infer_shapes(model, **options)
     except shape_inference.InferenceError:
         core_names = {name for node in model.graph.node if node.domain == on_core.DOMAIN for name in node.output}
-        infos = [value for value in model.graph.value_info if value.name in core_names]
-        del model.graph.value_info[:]
-        model.graph.value_info.extend(infos)
+        assign(model.graph.value_info, (value for value in model.graph.value_info if value.name in core_names))
         for value in model.graph.output:
             if value.name not in core_names:
                 value.type.tensor_type.ClearField("shape")
@@ -285,10 +283,8 @@ def _drop_copies(graph: Any) -> None:
         if same and node.domain in ("", "ai.onnx") and node.output[0] not in outputs:
             names[node.output[0]] = node.input[0]
         else:
-            nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    if names:
-        del graph.node[:]
-        graph.node.extend(nodes)
+            nodes.append(node)
+    assign(graph.node, nodes)
 
 
 def _check_frames(model: Any) -> None:
@@ -296,11 +292,9 @@ def _check_frames(model: Any) -> None:
     later operator would terminate the process."""
     for index, node in enumerate(model.graph.node):
         if node.op_type == "STFT":
-            part = onnx.ModelProto()
-            part.CopyFrom(model)
+            part = deepcopy(model)
             del part.graph.node[index + 1 :]
-            del part.graph.output[:]
-            part.graph.output.append(helper.make_empty_tensor_value_info(node.output[0]))
+            assign(part.graph.output, [helper.make_empty_tensor_value_info(node.output[0])])
             dims = shape_inference.infer_shapes(part).graph.output[0].type.tensor_type.shape.dim
             if any(dim.dim_value < 0 for dim in dims):
                 raise ModelError(

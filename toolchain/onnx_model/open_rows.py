@@ -8,6 +8,7 @@ on the core).
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnx import helper
 from toolchain.errors import ModelError
 from toolchain.onnx_model.open_shapes import OpenShapes
 from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_nodes.parts import ValidRows
 
 ELEMENTWISE = frozenset((
@@ -530,11 +532,11 @@ _BY_SHAPE = (OpenRows._fill_shape, OpenRows._range, OpenRows._reshape, OpenRows.
 
 
 def _attributes(proto: Any) -> dict[str, Any]:
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+    return attributes_of(proto)
 
 
 def _copy(proto: Any) -> Any:
-    return onnx.NodeProto.FromString(proto.SerializeToString())
+    return deepcopy(proto)
 
 
 def _kind(info: TensorInfo) -> Any:

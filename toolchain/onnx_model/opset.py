@@ -5,10 +5,11 @@ changed after opset 7, with the rewrite according to ONNX's change log (https://
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -27,7 +28,7 @@ class Draft:
     """Node under conversion; `before` and `after` are additional nodes."""
 
     def __init__(self, proto: Any, lookup: ConstantLookup) -> None:
-        self.proto = NodeProto.FromString(proto.SerializeToString())
+        self.proto = deepcopy(proto)
         self.lookup = lookup
         self.before: list[Any] = []
         self.after: list[Any] = []

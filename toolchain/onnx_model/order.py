@@ -8,8 +8,7 @@ import heapq
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from onnx import NodeProto
-
+from toolchain.onnx_nodes.messages import assign
 from toolchain.onnx_nodes.view import all_nodes, subgraphs
 
 
@@ -21,9 +20,7 @@ def in_order(graph: Any) -> None:
     if any(max(before, default=-1) >= index for index, before in enumerate(needs)):
         order = _order(needs)
         if len(order) == len(needs):
-            nodes = [NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
-            del graph.node[:]
-            graph.node.extend(nodes)
+            assign(graph.node, (graph.node[index] for index in order))
     for node in graph.node:
         for inner in subgraphs(node):
             in_order(inner)

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
-import onnx
 from ml_dtypes import finfo
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_model.order import constants_late
+from toolchain.onnx_nodes.messages import assign
 from toolchain.onnx_nodes.view import subgraphs
 from toolchain.onnx_reference.corrected import CORRECTED
 
@@ -27,36 +28,10 @@ COMPUTED = ".own"
 
 
 FLOATS: dict[int, np.dtype[Any]] = {
-    onnx.TensorProto.FLOAT: np.dtype(np.float32), onnx.TensorProto.FLOAT16: np.dtype(np.float16),
-    onnx.TensorProto.BFLOAT16: helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16),
+    TensorProto.FLOAT: np.dtype(np.float32), TensorProto.FLOAT16: np.dtype(np.float16),
+    TensorProto.BFLOAT16: helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16),
 }  # fmt: skip
 """Float types that double precision represents exactly."""
-
-
-class RoundToSingle(OpRun):
-    """Rounding to fp32 of numbers in double precision."""
-
-    op_domain = "pyv_npu.round"
-    narrow = FLOATS[onnx.TensorProto.FLOAT]
-
-    def _run(self, x: Any) -> tuple[Any]:
-        return (x.astype(self.narrow).astype(x.dtype) if x.dtype == np.float64 else x,)
-
-
-class RoundToHalf(RoundToSingle):
-    """Rounding to fp16."""
-
-    narrow = FLOATS[onnx.TensorProto.FLOAT16]
-
-
-class RoundToBfloat(RoundToSingle):
-    """Rounding to bf16."""
-
-    narrow = FLOATS[onnx.TensorProto.BFLOAT16]
-
-
-ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
-"""Element type -> rounding operator; other types are rounded to fp32."""
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
@@ -67,35 +42,34 @@ def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Execute a model in double precision, including 16-bit tensors, to judge which of two narrower results is more
     accurate. Raises errors of onnx.reference for operators that it implements in fp32 only."""
-    wide = {
-        name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
-        for name, values in {**model.external, **inputs}.items()
-    }
-    return evaluate(in_double(model.proto), model.outputs, wide)
+    return evaluate(in_double(model.proto), model.outputs, _wide(model, inputs))
+
+
+def _wide(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
+    """Return the inputs and the external data in double precision."""
+    tensors = {**model.external, **inputs}.items()
+    return {name: values.astype(np.float64) if values.dtype in FLOATS.values() else values for name, values in tensors}
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Execute a model like `exact`, but round the result of each node once to its type: the best possible result in
     that type."""
-    changed = in_double(model.proto)
-    nodes = list(changed.graph.node)
-    del changed.graph.node[:]
-    for node in nodes:
-        names = [name for name in node.output if name]
-        node.output[:] = [name and f"{name}/double" for name in node.output]
-        changed.graph.node.append(node)
-        changed.graph.node.extend(
-            helper.make_node(_rounding(model, name), [f"{name}/double"], [name], domain=RoundToSingle.op_domain)
-            for name in names
-        )
-    changed.opset_import.append(helper.make_opsetid(RoundToSingle.op_domain, 1))
-    return exact(OnnxModel(changed, model.name, model.external, model.opset), inputs)
+    changed, nodes = in_double(model.proto), list[Any]()
+    for node in changed.graph.node:
+        types = {name: TensorProto.DataType.Value(model.info[name].type) for name in node.output if name in model.info}
+        rounded = [name for name, code in types.items() if code in FLOATS]
+        node.output[:] = [f"{name}/double" if name in rounded else name for name in node.output]
+        nodes.append(node)
+        for name in rounded:
+            nodes += _rounding(f"{name}/double", name, types[name], TensorProto.DOUBLE)
+    assign(changed.graph.node, nodes)
+    return evaluate(changed, model.outputs, _wide(model, inputs))
 
 
-def _rounding(model: OnnxModel, name: str) -> str:
-    """Return the operator that rounds a tensor to its type."""
-    info = model.info.get(name)
-    return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
+def _rounding(source: str, result: str, narrow: int, wide: int) -> list[Any]:
+    """Return the nodes that round a tensor of type `wide` to type `narrow`."""
+    return [helper.make_node("Cast", [source], [f"{result}.narrow"], to=narrow),
+            helper.make_node("Cast", [f"{result}.narrow"], [result], to=wide)]  # fmt: skip
 
 
 def perturb_rounding(model: OnnxModel) -> OnnxModel:
@@ -123,9 +97,7 @@ def perturb_rounding(model: OnnxModel) -> OnnxModel:
 
 def in_double(proto: Any) -> Any:
     """Return the model with DOUBLE in place of FLOAT, FLOAT16 and BFLOAT16."""
-    double = onnx.TensorProto.DOUBLE
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
+    double, changed = TensorProto.DOUBLE, deepcopy(proto)
     graph = changed.graph
     attributes = [entry for node in graph.node for entry in node.attribute]
     for tensor in (*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))):
@@ -168,7 +140,7 @@ def evaluate(
         model = helper.make_model(
             graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
         )
-        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle, *ROUNDINGS.values(), *operators])
+        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, *operators])
         results = evaluator.run(names_out, {name: values[name] for name in names_in})
         values |= zip(names_out, results, strict=True)
         for name in names_in:
@@ -192,8 +164,7 @@ def cut_at(proto: Any, names: Collection[str]) -> Any:
     get the suffix COMPUTED. Only floating-point computation remains between them."""
     if not names:
         return proto
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
+    changed = deepcopy(proto)
     for node in changed.graph.node:
         if node.op_type in QUANTIZERS:
             node.output[:] = [name + COMPUTED if name in names else name for name in node.output]
@@ -202,30 +173,17 @@ def cut_at(proto: Any, names: Collection[str]) -> Any:
 
 def in_precision(model: OnnxModel, code: int) -> Any:
     """Return the model with every float tensor rounded to the ONNX type `code`, to emulate arithmetic in that type."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model.proto)
+    changed, nodes = deepcopy(model.proto), list[Any]()
     floats = {name for name, info in model.info.items() if info.type == "FLOAT"}
-    nodes: list[Any] = []
-
-    def through(name: str, source: str) -> list[Any]:
-        narrow = f"{name}.narrow"
-        return [helper.make_node("Cast", [source], [narrow], to=code),
-                helper.make_node("Cast", [narrow], [name], to=onnx.TensorProto.FLOAT)]  # fmt: skip
-
-    sources = {
-        *(value.name for value in changed.graph.input),
-        *(tensor.name for tensor in changed.graph.initializer),
-    } & floats
+    sources = floats & {tensor.name for field in (changed.graph.input, changed.graph.initializer) for tensor in field}
     for name in sorted(sources):
-        nodes += through(f"{name}.rounded", name)
+        nodes += _rounding(name, f"{name}.rounded", code, TensorProto.FLOAT)
     for node in changed.graph.node:
-        copied = onnx.NodeProto.FromString(node.SerializeToString())
-        copied.input[:] = [f"{name}.rounded" if name in sources else name for name in node.input]
-        copied.output[:] = [f"{name}.exact" if name in floats else name for name in node.output]
-        nodes.append(copied)
-        for name in node.output:
-            if name in floats:
-                nodes += through(name, f"{name}.exact")
-    del changed.graph.node[:]
-    changed.graph.node.extend(nodes)
+        node.input[:] = [f"{name}.rounded" if name in sources else name for name in node.input]
+        results = [name for name in node.output if name in floats]
+        node.output[:] = [f"{name}.exact" if name in floats else name for name in node.output]
+        nodes.append(node)
+        for name in results:
+            nodes += _rounding(f"{name}.exact", name, code, TensorProto.FLOAT)
+    assign(changed.graph.node, nodes)
     return changed

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import helper
 
 from toolchain.onnx_model.rewriter import Rewriter
+from toolchain.onnx_nodes.messages import attributes_of
 
 
 class Sequences(Rewriter):
@@ -24,7 +25,7 @@ class Sequences(Rewriter):
     def _sequence(self, proto: Any) -> bool:
         """Expand a node on sequences to operations on tensors. Return False for any other node."""
         inputs = [name for name in proto.input if name]
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+        attributes = attributes_of(proto)
         match proto.op_type:
             case "Identity" if inputs and inputs[0] in self._lists:
                 items_of_result = self._lists[inputs[0]]

@@ -5,15 +5,17 @@ subtracts it from the other table and adds the squares. Unrolled, that is one st
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import ELEMENTWISE
 from toolchain.onnx_model.opset import upgrade_node
 from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.messages import attributes_of
 
 
 class WholeScan:
@@ -65,7 +67,7 @@ class WholeScan:
         if node.op_type == "Identity":
             self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
             return True
-        proto = NodeProto.FromString(node.SerializeToString())
+        proto = deepcopy(node)
         for index, name in enumerate(proto.input):
             proto.input[index] = self._names.get(name, name)
         for index, name in enumerate(proto.output):
@@ -73,7 +75,7 @@ class WholeScan:
         return all(map(self._part, upgrade_node(proto, self._version, self._constants.get)))
 
     def _part(self, proto: Any) -> bool:
-        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+        attributes = attributes_of(proto)
         ranks = [self._rank(name) for name in proto.input if name]
         if proto.op_type == "Constant" and "value" in attributes:
             self._constant(proto.output[0], np.asarray(numpy_helper.to_array(attributes["value"])))

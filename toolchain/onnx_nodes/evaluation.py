@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.messages import attributes_of
 from toolchain.onnx_reference.corrected import CORRECTED
 
 MAX_FOLLOWED = 1 << 20
@@ -108,7 +109,7 @@ class Propagation:
         """Propagate shapes and values to a node's outputs, as far as they are known."""
         if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
             shape = np.array(self.info[proto.input[0]].shape, np.int64)
-            attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+            attributes = attributes_of(proto)
             part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
             self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(shape.prod(), np.int64))
             return
