@@ -19,7 +19,7 @@ from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import opset_of
 from toolchain.onnx_model.opset import NEWEST
 from toolchain.onnx_nodes.evaluation import type_name
-from toolchain.onnx_nodes.view import all_nodes
+from toolchain.onnx_nodes.messages import all_nodes
 from toolchain.quantize.precision import CALIBRATED
 from toolchain.quantize.qconfig import GPTQ, QConfigError
 

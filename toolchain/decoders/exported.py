@@ -20,8 +20,8 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_model.dimensions import shape_text, user_inputs
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_nodes.evaluation import has_size
-from toolchain.onnx_nodes.messages import assign, attributes_of, live_nodes
-from toolchain.onnx_nodes.view import all_nodes, node_name
+from toolchain.onnx_nodes.messages import all_nodes, assign, attributes_of, live_nodes
+from toolchain.onnx_nodes.view import node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
 """Tensor names of an exported decoder. BRANCH selects between a graph with and one without a past in the same model."""
@@ -240,9 +240,11 @@ class _Form:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
         starts = zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]), strict=True)
         low, far, moved = (self._tensors_at(past, first) for past, first in starts)
-        changed = {key for key, values in low.values.items() if are_different(values, moved.values.get(key))}
+        changed = {key for key, values in low.constants.items() if are_different(values, moved.constants.get(key))}
         other = self._tensors_at(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
-        constants = {key: values for key, values in low.values.items() if are_equal(values, other.values.get(key))}
+        constants = {
+            key: values for key, values in low.constants.items() if are_equal(values, other.constants.get(key))
+        }
         nodes = []
         for node in self.graph.node:
             replacement: list[Any] = []
@@ -272,7 +274,7 @@ class _Form:
         """Return nodes that compute a tensor from the positions instead of the length of the past; none if the tensor
         has another form."""
         name = node.output[0]
-        base, other = first.values[name], far.values.get(name)
+        base, other = first.constants[name], far.constants.get(name)
         if other is None:
             return []
         kind, prefix = helper.np_dtype_to_tensor_dtype(base.dtype), f"{name}/"

@@ -5,6 +5,7 @@ or values. A comparison of two lengths of the past shows which known tensors cha
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,7 @@ from onnx import helper, numpy_helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, type_name
-from toolchain.onnx_nodes.messages import attributes_of
+from toolchain.onnx_nodes.evaluation import Propagation, infer_outputs
 
 _SMALL = 4096
 """Maximum size of constants from which evaluation starts, elements."""
@@ -28,31 +28,29 @@ class Span(NamedTuple):
     nodes: tuple[Any, ...]
 
 
-class KnownTensors:
-    """Known tensors of a model with fixed dimensions. `inputs`: values of its inputs."""
+class KnownTensors(Propagation):
+    """Known tensors of a model with fixed dimensions: `constants`. `inputs`: values of its inputs."""
 
     def __init__(self, model: OnnxModel, inputs: Mapping[str, Values]) -> None:
-        self.model = model
-        self.info: dict[str, TensorInfo] = dict(model.info)
-        self.values: dict[str, Values] = dict(inputs)
+        super().__init__(list(model.proto.opset_import), dict(model.info))
+        self.model, self.constants = model, dict(inputs)
         self.nodes = list(model.graph.node)
         self.makers = {name: node for node in self.nodes for name in node.output if name}
         self._order = {node.output[0]: index for index, node in enumerate(self.nodes)}
-        self._opsets = list(model.proto.opset_import)
         for node in self.nodes:
             self._follow(node)
 
     def constant(self, name: str) -> Values | None:
         """Return the values of a known tensor or an initializer; None for any other."""
-        value = self.values.get(name)
+        value = self.constants.get(name)
         return self.model.initializers.get(name) if value is None else value
 
     def _number(self, name: str) -> Values:
-        return self.values[name] if name in self.values else self.model.initializers[name]
+        return self.constants[name] if name in self.constants else self.model.initializers[name]
 
     def is_data(self, name: str) -> bool:
         """Check whether a tensor depends on the values of tokens, keys or values."""
-        return bool(name) and name not in self.values and name not in self.model.initializers
+        return bool(name) and name not in self.constants and name not in self.model.initializers
 
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
         """Return the nodes from the only node that satisfies `ends` to a tensor; None if several nodes do, or the path
@@ -76,55 +74,34 @@ class KnownTensors:
         """Return the tensor at the end of a span when its source outputs `values`; an empty array if the evaluation
         fails."""
         values_by_name = {span.source.output[0]: values}
-        try:
-            for node in span.nodes:
-                feeds = {
-                    name: values_by_name[name] if name in values_by_name else self._number(name)
-                    for name in node.input
-                    if name
-                }
-                values_by_name |= dict(zip(node.output, self._evaluated(node, feeds), strict=False))
-        except Exception:  # import refuses it by name
-            return np.empty(0)
+        for node in span.nodes:
+            names = [name for name in node.input if name]
+            feeds = {name: values_by_name[name] if name in values_by_name else self._number(name) for name in names}
+            results = self._evaluated(node, feeds)
+            if not results:
+                return np.empty(0)
+            values_by_name |= dict(zip(node.output, results, strict=False))
         return values_by_name[target]
 
     def _follow(self, node: Any) -> None:
-        if node.op_type in ("Shape", "Size") and node.input[0] in self.info:
-            shape = np.array(self.info[node.input[0]].shape, np.int64)
-            attributes = attributes_of(node)
-            part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
-            self._know(node.output[0], part if node.op_type == "Shape" else np.array(shape.prod(), np.int64))
+        if self.follow_shape(node):
             return
         if self._begins(node):
-            try:
-                results = self._evaluated(node, {name: self._number(name) for name in node.input if name})
-            except Exception:  # import refuses it by name
-                results = []
+            results = self._evaluated(node, {name: self._number(name) for name in node.input if name})
             for name, values in zip((name for name in node.output if name), results, strict=False):
                 if values.size <= _LARGE:
-                    self._know(name, values)
+                    self.know(name, values)
         if any(name and name not in self.info for name in node.output):
             small = {name: self._number(name) for name in node.input if name and not self.is_data(name)}
-            try:
+            with suppress(Exception):  # import refuses it by name
                 self.info.update(infer_outputs(node, self.info, small, self._opsets))
-            except Exception:  # as above
-                return
-
-    def _evaluated(self, node: Any, feeds: Mapping[str, Values]) -> list[Values]:
-        """Evaluate a node. Sums with the lowest number, which masks contain, may overflow."""
-        with np.errstate(all="ignore"):
-            return evaluate(node, feeds, self._opsets)
 
     def _begins(self, node: Any) -> bool:
         """Check whether a node's outputs are known. Weights alone count only if they are small."""
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
         constants = [self._number(name) for name in node.input if name]
-        return any(name in self.values for name in node.input) or all(values.size <= _SMALL for values in constants)
-
-    def _know(self, name: str, values: Values) -> None:
-        self.values[name] = values
-        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+        return any(name in self.constants for name in node.input) or all(values.size <= _SMALL for values in constants)
 
 
 def are_different(values: Values | None, other: Values | None) -> bool:

@@ -27,8 +27,7 @@ from toolchain.onnx_model.opset import NEWEST, upgrade_node
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate
-from toolchain.onnx_nodes.messages import assign, live_nodes
-from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_nodes.messages import assign, live_nodes, subgraphs
 
 _CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")

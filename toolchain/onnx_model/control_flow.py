@@ -14,8 +14,8 @@ from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.rewriter import MAX_NODES, Names
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.whole_scan import WholeScan
-from toolchain.onnx_nodes.messages import attributes_of
-from toolchain.onnx_nodes.view import node_name, subgraphs
+from toolchain.onnx_nodes.messages import attributes_of, subgraphs
+from toolchain.onnx_nodes.view import node_name
 
 MAX_STEPS = 1024
 """Maximum number of steps of a Loop."""
@@ -89,9 +89,20 @@ class ControlFlow(OpenRows):
             return
         condition_value = bool(self.constants[condition].reshape(-1)[0])
         results = self._inline(_branch(proto, condition_value), self._prefix(proto), dict(names))
-        for inner, outer in zip(results, proto.output, strict=True):
+        self._return(results, proto.output)
+
+    def _return(self, results: Sequence[str], outputs: Sequence[str]) -> None:
+        """Add the outputs that are results of a subgraph, as far as they are used."""
+        for inner, outer in zip(results, outputs, strict=False):
             if outer:
-                self._add(helper.make_node("Identity", [inner], [outer]))
+                self._node("Identity", [inner], outer)
+
+    def _inside(self, body: Any, step: int, scope: str, names: Names, state: Sequence[str]) -> dict[str, str]:
+        """Return the names in the body of a Loop: step, condition and state."""
+        inside = dict(names)
+        for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+            inside[inner.name] = self._constant_of(scope + inner.name, values)
+        return inside | {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
 
     def _merge_branches(self, proto: Any, names: Names) -> None:
         """Expand both branches and select between their results."""
@@ -133,11 +144,7 @@ class ControlFlow(OpenRows):
             if step >= MAX_STEPS:
                 raise self._refuse(proto, f"more than {MAX_STEPS} steps: export a model with fewer")
             scope = f"{prefix}{step}/"
-            inside = dict(names)
-            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = self._constant_of(scope + inner.name, values)
-            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
-            condition, *values_out = self._inline(body, scope, inside)
+            condition, *values_out = self._inline(body, scope, self._inside(body, step, scope, names, state))
             if condition not in self.constants:
                 del self._nodes[node_count:]
                 del self._graph.output[counted:]
@@ -146,12 +153,9 @@ class ControlFlow(OpenRows):
             guard = bool(self.constants[condition].reshape(-1)[0])
             state = values_out[: len(state)]
             for index, (all_of, row) in enumerate(zip(scans, values_out[len(state) :], strict=True)):
-                self._add(helper.make_node("Unsqueeze", [row, self._zero(scope)], [f"{scope}{index}/row"]))
-                all_of.append(f"{scope}{index}/row")
+                all_of.append(self._node("Unsqueeze", [row, self._zero(scope)], f"{scope}{index}/row"))
         outputs = list(proto.output)
-        for inner, outer in zip(state, outputs, strict=False):
-            if outer:
-                self._add(helper.make_node("Identity", [inner], [outer]))
+        self._return(state, outputs)
         for all_of, outer in zip(scans, outputs[len(state) :], strict=False):
             if outer and not all_of:
                 raise self._refuse(proto, f"no step is made, so that {outer} holds no element")
@@ -187,11 +191,10 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
             results = self._inline(body, scope, inside)
             state = results[:count]
-            aliases = (self._alias(name, f"{scope}{index}/left") for index, name in enumerate(results[count:]))
-            step_outputs.append(list(aliases))
-        for inner, outer in zip(state, proto.output, strict=False):
-            if outer:
-                self._add(helper.make_node("Identity", [inner], [outer]))
+            step_outputs.append(
+                [self._node("Identity", [name], f"{scope}{index}/left") for index, name in enumerate(results[count:])]
+            )
+        self._return(state, proto.output)
         rows = len(step_outputs[0])
         orders = self._placed(attributes, "scan_output_directions", rows)
         for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
@@ -217,15 +220,9 @@ class ControlFlow(OpenRows):
         """Return a list attribute of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
-    def _alias(self, name: str, alias: str) -> str:
-        self._add(helper.make_node("Identity", [name], [alias]))
-        return alias
-
     def _stack(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
         place = self._constant_of(f"{prefix}{outer}/axis", [axis])
-        rows = [f"{name}/row" for name in slices]
-        for name, row in zip(slices, rows, strict=True):
-            self._add(helper.make_node("Unsqueeze", [name, place], [row]))
+        rows = [self._node("Unsqueeze", [name, place], f"{name}/row") for name in slices]
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
     def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
@@ -252,11 +249,7 @@ class ControlFlow(OpenRows):
             scope = f"{prefix}{step}/"
             guard = self._below(guard, step, limit, scope)
             certain = guard in self.constants and bool(self.constants[guard])
-            inside = dict(names)
-            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = self._constant_of(scope + inner.name, values)
-            inside |= {inner.name: name for inner, name in zip(body.input[2:], next_state, strict=True)}
-            condition, *outputs = self._inline(body, scope, inside)
+            condition, *outputs = self._inline(body, scope, self._inside(body, step, scope, names, next_state))
             for old, new in zip(state, outputs, strict=False):
                 if not certain and (self.info.get(old) is None or self.info.get(old) != self.info.get(new)):
                     raise self._refuse(
@@ -276,9 +269,7 @@ class ControlFlow(OpenRows):
             if step == 1:
                 self._check_size(proto, max_steps, len(self._nodes) - second)
             second = len(self._nodes)
-        for inner, outer in zip(state, proto.output, strict=False):
-            if outer:
-                self._add(helper.make_node("Identity", [inner], [outer]))
+        self._return(state, proto.output)
         for all_of, outer in zip(scans, list(proto.output)[len(state) :], strict=False):
             if outer:
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))

@@ -59,10 +59,15 @@ def _bind_name(values: Any, key: str, size: int) -> None:
                 dim.dim_value = size
 
 
+def _ranked(value: Any, sizes: tuple[int, ...]) -> Any:
+    """Return the dimensions of an input; without a shape it gets an open dimension for each size."""
+    if not value.type.tensor_type.HasField("shape"):
+        _dims(value).extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+    return _dims(value)
+
+
 def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
-    tensor, dims, key = value.type.tensor_type, _dims(value), value.name
-    if not tensor.HasField("shape"):
-        dims.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+    dims, key = _ranked(value, sizes), value.name
     if len(dims) != len(sizes):
         raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(sizes)}")
     for dim, size in zip(dims, sizes, strict=True):
@@ -74,9 +79,7 @@ def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
 
 def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> None:
     """Bind the open dimensions of an input; a named dimension is bound in all inputs."""
-    tensor, dims = value.type.tensor_type, _dims(value)
-    if not tensor.HasField("shape"):
-        dims.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+    dims = _ranked(value, sizes)
     if len(dims) != len(sizes):
         return
     for dim, size in zip(dims, sizes, strict=True):

@@ -5,9 +5,9 @@ has an input in place of each. Large tensors inside the protobuf are not parsed 
 same way, which is mapped if it is large. Otherwise every copy of the protobuf, as in shape inference, would copy them.
 """
 
-import math
 import mmap
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from pyv_native.files import check_input
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.wire import StoredTensor, without_values
-from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_nodes.messages import assign, byte_size, graphs_of, tensors_of
 
 SMALL = 1 << 16
 """Maximum size of a tensor in the protobuf, bytes: shape inference uses the values of small ones."""
@@ -53,24 +53,24 @@ def read_file(path: Path) -> ModelFile:
     content, stored_tensors = without_values(data, SMALL)
     proto = _parse(path, content, stored_tensors)
     reshaped = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
-    external: dict[str, Values] = {}
+    inside: list[Any] = []
     try:
-        initializers = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
-        large = [tensor for tensor in initializers if byte_size(tensor) > SMALL]
-        for tensor in large:
-            external[tensor.name] = _values(tensor, path.parent)
-        inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
-        for tensor in (*(tensor for tensor in initializers if byte_size(tensor) <= SMALL), *inner):
-            _load_external(tensor, path.parent)
+        large = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)
+                 and byte_size(tensor) > SMALL]  # fmt: skip
+        external = {tensor.name: _values(tensor, path.parent) for tensor in large}
+        _exchange(proto.graph, large)
+        for tensor in _tensors(proto):
+            if uses_external_data(tensor):
+                _load_external(tensor, path.parent)
         for stored in stored_tensors:
             if stored.tensor.name in reshaped:
                 proto.graph.initializer.append(_with_values(data, stored))
             else:
                 external[stored.tensor.name] = _values_inside(data, stored)
-                large.append(stored.tensor)
+                inside.append(stored.tensor)
     except Exception as error:
         raise ModelError(f"{path}: {one_line(error)}: put its external data into the folder of the model") from None
-    _exchange(proto.graph, large)
+    _exchange(proto.graph, inside)
     return ModelFile(proto, external)
 
 
@@ -112,8 +112,7 @@ def give_back(arrays: Iterable[Values]) -> None:
 def external_files(path: Path) -> list[Path]:
     """Return the distinct files of a model's external data. ModelError as `read_file`."""
     proto = _parse(path, without_values(_content(path), SMALL)[0])
-    tensors = (*proto.graph.initializer, *_inner(proto))
-    infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
+    infos = (ExternalDataInfo(tensor) for tensor in _tensors(proto) if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
 
 
@@ -127,8 +126,7 @@ def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
     """Parse the bytes of a file without the values of `stored` tensors. ModelError: they are not an ONNX model."""
     try:
         model = onnx.load_model_from_string(data)
-        names = chain(_names_of_graph(model.graph), *map(_names_of_function, model.functions))
-        for text in chain(names, (tensor.tensor.name for tensor in stored)):
+        for text in chain(_names(model), (tensor.tensor.name for tensor in stored)):
             if not isinstance(text, str):  # protobuf accepts invalid UTF-8
                 raise ValueError(f"the name {text!r} is not UTF-8")
     except Exception as error:
@@ -136,59 +134,25 @@ def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
     return model
 
 
-def _names_of_graph(graph: Any) -> Iterator[object]:
-    """Yield the names in a graph, including its nodes."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-        yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    yield from _names_of_nodes(graph.node)
-
-
-def _names_of_function(function: Any) -> Iterator[object]:
-    """Yield the names in a function."""
-    yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
-    yield from _names_of_nodes(function.node)
-
-
-def _names_of_nodes(nodes: Any) -> Iterator[object]:
-    """Yield the names of nodes and attributes, including subgraphs."""
-    for node in nodes:
+def _names(model: Any) -> Iterator[object]:
+    """Yield the names in a model."""
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    graphs = [graph for part in (model.graph, *model.functions) for graph in graphs_of(part)]
+    for node in (node for graph in graphs for node in graph.node):
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
-        for graph in subgraphs(node):
-            yield from _names_of_graph(graph)
+    for graph in (graph for graph in graphs if isinstance(graph, onnx.GraphProto)):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
+        yield from (tensor.name for tensor in graph.initializer)
+        yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
-def _inner(model: Any) -> Iterator[Any]:
-    """Yield all tensors of a model except the initializers of its graph: those of sparse tensors and of nodes,
-    including subgraphs and functions."""
-    yield from _of_sparse(model.graph.sparse_initializer)
-    yield from _of_nodes(model.graph.node)
-    for function in model.functions:
-        yield from _of_nodes(function.node)
-
-
-def _of_sparse(tensors: Any) -> Iterator[Any]:
-    for sparse in tensors:
-        yield from (sparse.values, sparse.indices)
-
-
-def _of_nodes(nodes: Any) -> Iterator[Any]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            yield from _of_sparse((attribute.sparse_tensor, *attribute.sparse_tensors))
-        for graph in subgraphs(node):
-            yield from graph.initializer
-            yield from _of_sparse(graph.sparse_initializer)
-            yield from _of_nodes(graph.node)
-
-
-def byte_size(tensor: Any) -> int:
-    """Return the size of a tensor's values, bytes, for elements of whole bytes."""
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+def _tensors(model: Any) -> Iterator[Any]:
+    """Yield the constants of a model."""
+    return chain.from_iterable(map(tensors_of, (model.graph, *model.functions)))
 
 
 def _values(tensor: Any, folder: Path) -> Values:
@@ -196,8 +160,7 @@ def _values(tensor: Any, folder: Path) -> Values:
     dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), byte_size(tensor)
     location = {entry.key: entry.value for entry in tensor.external_data}
     if int(location.get("length", size)) != size:
-        complete = onnx.TensorProto()
-        complete.CopyFrom(tensor)
+        complete = deepcopy(tensor)
         _load_external(complete, folder)
         return np.asarray(numpy_helper.to_array(complete))
     path, offset = folder / location["location"], int(location.get("offset", 0))
@@ -230,6 +193,4 @@ def _exchange(graph: Any, tensors: list[Any]) -> None:
         for tensor in tensors
         if tensor.name not in inputs
     )
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name in names:
-            del graph.initializer[index]
+    assign(graph.initializer, (tensor for tensor in graph.initializer if tensor.name not in names))

@@ -28,9 +28,9 @@ from toolchain.onnx_nodes.evaluation import (
     tensor_info,
     type_name,
 )
-from toolchain.onnx_nodes.messages import assign
+from toolchain.onnx_nodes.messages import assign, subgraphs
 from toolchain.onnx_nodes.rules import check_rules
-from toolchain.onnx_nodes.view import node_name, subgraphs
+from toolchain.onnx_nodes.view import node_name
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Maximum size of a protobuf, bytes."""

@@ -8,8 +8,7 @@ import heapq
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from toolchain.onnx_nodes.messages import assign
-from toolchain.onnx_nodes.view import all_nodes, subgraphs
+from toolchain.onnx_nodes.messages import all_nodes, assign, subgraphs
 
 
 def in_order(graph: Any) -> None:

@@ -14,8 +14,7 @@ from onnx.reference.op_run import OpRun
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_model.order import constants_late
-from toolchain.onnx_nodes.messages import assign
-from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_nodes.messages import assign, subgraphs
 from toolchain.onnx_reference.corrected import CORRECTED
 
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")

@@ -100,7 +100,7 @@ class Sequences(Rewriter):
         if rows != parts:
             along = self._constant_of(f"{proto.output[0]}/axis", np.array([axis], np.int64))
             for row, part in zip(rows, parts, strict=True):
-                self._add(helper.make_node("Squeeze", [row, along], [part]))
+                self._node("Squeeze", [row, along], part)
         return parts
 
     def _joined(self, proto: Any, attributes: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Sequences(Rewriter):
             along = self._constant_of(f"{proto.output[0]}/axis", np.array([axis], np.int64))
             rows = [f"{proto.output[0]}/{index}" for index in range(len(items))]
             for item, row in zip(items, rows, strict=True):
-                self._add(helper.make_node("Unsqueeze", [item, along], [row]))
+                self._node("Unsqueeze", [item, along], row)
             items = tuple(rows)
         self._add(helper.make_node("Concat", items, proto.output, axis=axis))
 

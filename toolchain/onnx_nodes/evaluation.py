@@ -107,11 +107,7 @@ class Propagation:
 
     def follow_node(self, proto: Any) -> None:
         """Propagate shapes and values to a node's outputs, as far as they are known."""
-        if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
-            shape = np.array(self.info[proto.input[0]].shape, np.int64)
-            attributes = attributes_of(proto)
-            part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
-            self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(shape.prod(), np.int64))
+        if self.follow_shape(proto):
             return
         names = [name for name in proto.output if name]
         if not all(name in self.info for name in names):
@@ -125,9 +121,21 @@ class Propagation:
             for name, values in zip(names, self._evaluated(proto, feeds), strict=False):
                 self.know(name, values)
 
+    def follow_shape(self, proto: Any) -> bool:
+        """Record the result of a Shape or Size of a known shape. Return False for any other node."""
+        if proto.op_type not in ("Shape", "Size") or proto.input[0] not in self.info:
+            return False
+        shape, attributes = np.array(self.info[proto.input[0]].shape, np.int64), attributes_of(proto)
+        part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
+        self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(shape.prod(), np.int64))
+        return True
+
     def _evaluated(self, proto: Any, feeds: Mapping[str, Values]) -> list[Values]:
+        """Evaluate a node; sums with the lowest number, which masks contain, may overflow. Return nothing if that
+        fails: import refuses the node by name."""
         try:
-            return evaluate(proto, feeds, self._opsets)
+            with np.errstate(all="ignore"):
+                return evaluate(proto, feeds, self._opsets)
         except Exception:
             return []
 

@@ -1,17 +1,16 @@
 """Preconditions on a model, checked before any processing. onnx assumes some of them, and its C++ code would read
 invalid memory otherwise; others ensure that tensors have values."""
 
-import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from toolchain.errors import ModelError
+from toolchain.onnx_nodes.messages import all_nodes, byte_size, tensors_of
 from toolchain.onnx_nodes.parts import CORE
-from toolchain.onnx_nodes.view import all_nodes, node_name, subgraphs
+from toolchain.onnx_nodes.view import node_name
 
 INTEGERS = range(-(1 << 31), 1 << 31)
 """Range of axes, sizes and switches, which onnx stores as INT32."""
@@ -29,7 +28,7 @@ def check_rules(model: Any, name: str) -> None:
         for node in all_nodes(part):
             if broken := _broken(node, in_function=part is not model.graph):
                 raise ModelError(f"{name}: node {node_name(node)} ({node.op_type}): {broken}: export the model again")
-        for tensor in _tensors(part):
+        for tensor in tensors_of(part):
             if broken := _broken_tensor(tensor):
                 raise ModelError(f"{name}: tensor {tensor.name}: {broken}: export the model again")
 
@@ -53,20 +52,6 @@ def _broken(node: Any, *, in_function: bool) -> str:
     return ""
 
 
-def _tensors(part: Any) -> Iterator[Any]:
-    """Yield the constants of a graph or function, including subgraphs."""
-    for node in all_nodes(part):
-        for attribute in node.attribute:
-            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-        for graph in subgraphs(node):
-            yield from graph.initializer
-    yield from getattr(part, "initializer", ())
-
-
-def _size(tensor: Any) -> int:
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-
-
 def _broken_tensor(tensor: Any) -> str:
     """Return why a tensor has no valid values; empty if it has. Values in external files are not read here."""
     if uses_external_data(tensor):
@@ -76,7 +61,7 @@ def _broken_tensor(tensor: Any) -> str:
     try:
         if len(tensor.raw_data) <= LARGE:
             numpy_helper.to_array(tensor)
-        elif tensor.data_type not in _PACKED and (size := _size(tensor)) != len(tensor.raw_data):
+        elif tensor.data_type not in _PACKED and (size := byte_size(tensor)) != len(tensor.raw_data):
             return f"{len(tensor.raw_data)} bytes of values, where its shape and type have {size}"
     except Exception as error:
         return " ".join(str(error).split())

@@ -1,7 +1,7 @@
 """View of a node at compile time: attributes, types and shapes, values of constants."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -133,23 +133,6 @@ class NodeView:
 def _text(value: bytes) -> str:
     """Decode a string; invalid UTF-8 results in a name that matches nothing."""
     return value.decode(errors="replace")
-
-
-def subgraphs(proto: Any) -> list[Any]:
-    """Return the subgraphs of a node."""
-    return [
-        graph
-        for attribute in proto.attribute
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-    ]
-
-
-def all_nodes(graph: Any) -> Iterator[Any]:
-    """Yield the nodes of a graph, each followed by those of its subgraphs."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from all_nodes(inner)
 
 
 def node_name(proto: Any) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_gemm, op_matmul, op_quantize_linear, op_slice
 
+from toolchain.onnx_reference import Operator
 from toolchain.onnx_reference.steps import GRU, LSTM, RNN
 from toolchain.onnx_reference.windows import LRN, AveragePool, Conv, LpPool, MaxPool
 
@@ -20,29 +21,23 @@ def _widen(*tensors: Any) -> list[Any]:
     return [x.astype(np.float32) if x is not None and x.dtype.name in _NARROW else x for x in tensors]
 
 
-class GlobalMaxPool(OpRun):
+class GlobalMaxPool(Operator):
     """GlobalMaxPool: onnx.reference reduces the wrong axes unless images are 2-D."""
-
-    op_domain = ""
 
     def _run(self, x: Any) -> tuple[Any]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-class GlobalLpPool(OpRun):
+class GlobalLpPool(Operator):
     """GlobalLpPool: missing in onnx.reference."""
-
-    op_domain = ""
 
     def _run(self, x: Any, p: int = 2) -> tuple[Any]:
         sums = (np.abs(x.astype(np.float64)) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
         return ((sums ** (1 / p)).astype(x.dtype),)
 
 
-class ConvTranspose(OpRun):
+class ConvTranspose(Operator):
     """ConvTranspose: onnx.reference mismatches weights and channels of groups, and takes minutes for a large image."""
-
-    op_domain = ""
 
     def _run(
         self, x: Any, w: Any, b: Any = None, auto_pad: Any = None, dilations: Any = None, group: Any = None,
@@ -81,10 +76,8 @@ class ConvTranspose(OpRun):
         return ((product if b is None else product + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
-class CumSum(OpRun):
+class CumSum(Operator):
     """CumSum: onnx.reference does not accept a 1-element list as axis."""
-
-    op_domain = ""
 
     def _run(self, x: Any, axis: Any, exclusive: int = 0, reverse: int = 0) -> tuple[Any]:
         along = int(np.asarray(axis).reshape(-1)[0])
@@ -96,19 +89,15 @@ class CumSum(OpRun):
         return (np.flip(sums, along) if reverse else sums,)
 
 
-class Gather(OpRun):
+class Gather(Operator):
     """Gather: onnx.reference fails for non-contiguous indices, up to onnx 1.22."""
-
-    op_domain = ""
 
     def _run(self, x: Any, indices: Any, axis: int = 0) -> tuple[Any]:
         return (np.asarray(np.take(x, indices.astype(np.int64), axis)),)
 
 
-class GatherElements(OpRun):
+class GatherElements(Operator):
     """GatherElements: onnx.reference mishandles the last axis given as -1."""
-
-    op_domain = ""
 
     def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
         region = tuple(slice(None if at == axis % data.ndim else size) for at, size in enumerate(indices.shape))
@@ -140,10 +129,8 @@ class MatMul(op_matmul.MatMul):
         return (result.astype(a.dtype, copy=False),)
 
 
-class LogSoftmax(OpRun):
+class LogSoftmax(Operator):
     """LogSoftmax: onnx.reference computes exponentials in 16 bits."""
-
-    op_domain = ""
 
     def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
         moved = x.astype(np.promote_types(x.dtype, np.float32))
@@ -151,10 +138,8 @@ class LogSoftmax(OpRun):
         return ((moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True))).astype(x.dtype),)
 
 
-class LpNormalization(OpRun):
+class LpNormalization(Operator):
     """LpNormalization: onnx.reference sums signed numbers for p = 1."""
-
-    op_domain = ""
 
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any]:
         wide = x.astype(np.promote_types(x.dtype, np.float32))
@@ -162,10 +147,8 @@ class LpNormalization(OpRun):
         return ((wide / np.where(norm == 0, 1, norm)).astype(x.dtype),)
 
 
-class OneHot(OpRun):
+class OneHot(Operator):
     """OneHot: onnx.reference does not accept a 1-element list as depth."""
-
-    op_domain = ""
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any]:
         size, rank = int(np.asarray(depth).reshape(-1)[0]), indices.ndim + 1
@@ -175,10 +158,8 @@ class OneHot(OpRun):
         return (np.where(places == classes, values[1], values[0]).astype(values.dtype),)
 
 
-class Pad(OpRun):
+class Pad(Operator):
     """Pad: onnx.reference does not support negative widths, which crop."""
-
-    op_domain = ""
 
     def _run(
         self, data: Any, pads: Any, constant_value: Any = None, axes: Any = None, mode: Any = "constant"
@@ -194,10 +175,8 @@ class Pad(OpRun):
         return (np.pad(data[tuple(region)], widths, mode, **options).astype(data.dtype),)
 
 
-class QLinearMatMul(OpRun):
+class QLinearMatMul(Operator):
     """QLinearMatMul: onnx.reference wraps codes beyond the type, up to onnx 1.21."""
-
-    op_domain = ""
 
     def _run(
         self, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any
@@ -225,10 +204,8 @@ class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
         return result
 
 
-class ReduceLogSumExp(OpRun):
+class ReduceLogSumExp(Operator):
     """ReduceLogSumExp: onnx.reference does not accept a scalar."""
-
-    op_domain = ""
 
     def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
         if (axes is None or not len(axes)) and noop_with_empty_axes:
@@ -240,10 +217,8 @@ class ReduceLogSumExp(OpRun):
         return (np.asarray(sums if keepdims else sums.squeeze(along)).astype(x.dtype),)
 
 
-class ReduceSumSquare(OpRun):
+class ReduceSumSquare(Operator):
     """ReduceSumSquare: onnx.reference returns INT64 for INT32."""
-
-    op_domain = ""
 
     def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
         all_axes = axes is None or not len(axes)
@@ -264,19 +239,15 @@ class Slice(op_slice.SliceCommon):
         return (super()._run(data, starts, ends, axes, steps)[0],)
 
 
-class Softsign(OpRun):
+class Softsign(Operator):
     """Softsign: onnx.reference does not accept a scalar."""
-
-    op_domain = ""
 
     def _run(self, x: Any) -> tuple[Any]:
         return (np.asarray(x / (1 + np.abs(x))),)
 
 
-class STFT(OpRun):
+class STFT(Operator):
     """STFT: onnx.reference derives the number of frames from the batch if a signal has no last dimension of 1."""
-
-    op_domain = ""
 
     def _run(
         self, signal: Any, frame_step: Any, window: Any = None, frame_length: Any = None, onesided: int = 1

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx.reference.op_run import OpRun
+
+from toolchain.onnx_reference import Operator
 
 Function = Callable[[Any], Any]
 _PLAIN: dict[str, Function] = {
@@ -37,10 +38,9 @@ def _apply(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> An
     return function(x, *numbers).astype(x.dtype)
 
 
-class _RecurrentOperator(OpRun):
+class _RecurrentOperator(Operator):
     """Base class; `usual`: default activations of one direction."""
 
-    op_domain = ""
     usual: tuple[str, ...] = ()
 
     def _run(

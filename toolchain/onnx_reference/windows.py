@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx.reference.op_run import OpRun
+
+from toolchain.onnx_reference import Operator
 
 COLUMNS = 1 << 24
 """Maximum size of the patches copied for a convolution, bytes."""
@@ -66,12 +67,10 @@ def _taps(x: Any, axes: list[_WindowAxis], fill: Any) -> Iterator[Any]:
         yield padded[(..., *slices)]
 
 
-class Conv(OpRun):
+class Conv(Operator):
     """Convolution in blocks of rows, with at most `COLUMNS` bytes of patches. onnx.reference copies the patches of the
     whole image with 8-byte indices, a gigabyte for a model of 1 MiB, and fills dilated kernels with zeros. 16-bit
     numbers are multiplied and added in FP32, which is fast in numpy, and rounded once."""
-
-    op_domain = ""
 
     def _run(self, x: Any, w: Any, b: Any = None, group: int | None = None, **attributes: Any) -> tuple[Any]:
         rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
@@ -96,9 +95,7 @@ class Conv(OpRun):
         return ((result if b is None else result + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
-class MaxPool(OpRun):
-    op_domain = ""
-
+class MaxPool(Operator):
     def _run(self, x: Any, **attributes: Any) -> tuple[Any, ...]:
         axes, image = _axes(x.shape[2:], attributes), x.shape[2:]
         lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
@@ -121,9 +118,7 @@ class MaxPool(OpRun):
         return best, index_of_best
 
 
-class AveragePool(OpRun):
-    op_domain = ""
-
+class AveragePool(Operator):
     def _run(self, x: Any, **attributes: Any) -> tuple[Any]:
         axes, wide = _axes(x.shape[2:], attributes), np.promote_types(x.dtype, np.float32)
         counts = np.ones(())
@@ -135,17 +130,13 @@ class AveragePool(OpRun):
         return ((total / counts).astype(x.dtype),)
 
 
-class LpPool(OpRun):
-    op_domain = ""
-
+class LpPool(Operator):
     def _run(self, x: Any, p: int = 2, **attributes: Any) -> tuple[Any]:
         powers = np.abs(x.astype(np.float64)) ** p
         return ((sum(_taps(powers, _axes(x.shape[2:], attributes), 0)) ** (1 / p)).astype(x.dtype),)
 
 
-class LRN(OpRun):
-    op_domain = ""
-
+class LRN(Operator):
     def _run(self, x: Any, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Any]:
         wide = np.promote_types(x.dtype, np.float32)
         before, after = (size - 1) // 2, size - 1 - (size - 1) // 2

@@ -83,7 +83,8 @@ def test_the_first_step_must_be_certain_where_a_state_changes_its_shape() -> Non
 
 def test_more_steps_than_there_may_be_nodes_are_refused_with_what_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first of them: nodes of all would take half a minute."""
-    monkeypatch.setattr("toolchain.onnx_model.rewriter.MAX_NODES", 300)
+    for module in ("rewriter", "control_flow"):
+        monkeypatch.setattr(f"toolchain.onnx_model.{module}.MAX_NODES", 300)
     proto = parser.parse_model(DECODER.replace("int = 9>", "int = 900>", 1))
     feeds = {"x": np.array([[1, -2, 3]], np.float32), "least": np.array(5, np.float32)}
     match = (
