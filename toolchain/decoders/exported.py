@@ -120,8 +120,7 @@ def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
     for value in outputs:
         info = model.info.get(value.name)
         if value.name == LOGITS and info is not None:
-            code = TensorProto.DataType.Value(info.type)
-            value.CopyFrom(helper.make_tensor_value_info(LOGITS, code, [1, "tokens", info.shape[-1]]))
+            value.CopyFrom(helper.make_tensor_value_info(LOGITS, info.code, [1, "tokens", info.shape[-1]]))
     return outputs
 
 

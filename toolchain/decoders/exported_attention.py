@@ -213,8 +213,7 @@ class Finder:
     def _sample(self, name: str) -> Values:
         """Return random values with a tensor's type and shape."""
         info = self._tensors.info[name]
-        kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
-        return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
+        return self._random.uniform(0.5, 1.5, info.shape).astype(info.dtype)
 
     def _factor(self, result: Values, reference: Values) -> float | None:
         """Return the common factor of all values relative to the reference; None if there is none."""
@@ -294,12 +293,8 @@ def as_operator(
     that read its result."""
     prefix, nodes = f"{attention.end.output[0]}/", list[Any]()
     pasts = [append.past for append in attention.appended]
-    numbers: dict[str, Any] = {
-        "q_num_heads": attention.heads,
-        "kv_num_heads": attention.kv_heads,
-        "is_causal": 1,
-        "scale": attention.scale,
-    }
+    numbers: dict[str, Any] = {"q_num_heads": attention.heads, "kv_num_heads": attention.kv_heads, "is_causal": 1,
+                               "scale": attention.scale}  # fmt: skip
     numbers |= {"softcap": attention.cap} if attention.cap else {}
     if attention.flat:
         results = [attention.end.output[0], *presents]
@@ -307,37 +302,36 @@ def as_operator(
             helper.make_node("Attention", [*attention.end.input[:3], "", *pasts], results, attention.name, **numbers)
         ]
 
+    def add(operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+        return output
+
     def rows(name: str, role: str) -> str:
         """Convert a tensor with rows per head to one row per token."""
         if role == "q" and len(attention.shape) == 3:
-            nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
-            name = f"{prefix}q/whole"
+            name = add("Reshape", [name, f"{prefix}whole"], f"{prefix}q/whole")
         maker = makers.get(name)
         if maker is not None and turns(maker):
             name = maker.input[0]
         else:
-            nodes.append(helper.make_node("Transpose", [name], [f"{prefix}{role}/turned"], perm=_TURN))
-            name = f"{prefix}{role}/turned"
-        nodes.append(helper.make_node("Reshape", [name, f"{prefix}flat"], [f"{prefix}{role}"]))
-        return f"{prefix}{role}"
+            name = add("Transpose", [name], f"{prefix}{role}/turned", perm=_TURN)
+        return add("Reshape", [name, f"{prefix}flat"], f"{prefix}{role}")
 
-    nodes.append(constant(np.array([0, 0, -1], np.int64), f"{prefix}flat"))
-    nodes.append(constant(np.array([0, 0, attention.heads, -1], np.int64), f"{prefix}heads"))
-    nodes.append(constant(np.array([1, attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}whole"))
+    shapes = {"flat": [0, 0, -1], "heads": [0, 0, attention.heads, -1],
+              "whole": [1, attention.heads, -1, attention.shape[-1]]}  # fmt: skip
+    nodes += [constant(np.array(shape, np.int64), prefix + name) for name, shape in shapes.items()]
     operands = [attention.query, *(append.new_rows for append in attention.appended)]
     inputs = [rows(name, role) for name, role in zip(operands, "qkv", strict=True)]
     results = [f"{prefix}attended", *presents]
     nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, attention.name, **numbers))
-    nodes.append(helper.make_node("Reshape", [f"{prefix}attended", f"{prefix}heads"], [f"{prefix}rows"]))
-    nodes += [
-        helper.make_node("Identity", [f"{prefix}rows"], list(reader.output)) for reader in readers if turns(reader)
-    ]
+    heads = add("Reshape", [f"{prefix}attended", f"{prefix}heads"], f"{prefix}rows")
+    nodes += [helper.make_node("Identity", [heads], list(reader.output)) for reader in readers if turns(reader)]
     if len(attention.shape) == 4:
-        nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [attention.end.output[0]], perm=_TURN))
+        add("Transpose", [heads], attention.end.output[0], perm=_TURN)
         return nodes
     nodes.append(constant(np.array([attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}single"))
-    nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [f"{prefix}turned"], perm=_TURN))
-    nodes.append(helper.make_node("Reshape", [f"{prefix}turned", f"{prefix}single"], [attention.end.output[0]]))
+    turned = add("Transpose", [heads], f"{prefix}turned", perm=_TURN)
+    add("Reshape", [turned, f"{prefix}single"], attention.end.output[0])
     return nodes
 
 

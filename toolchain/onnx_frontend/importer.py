@@ -10,7 +10,6 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import defs, helper
 from onnx.inliner import inline_selected_functions
 
@@ -41,13 +40,13 @@ def definition(node: Node) -> list[Any]:
         return []
     if not (schema.has_function or schema.has_context_dependent_function):
         return []
-    infos, kinds = node.model.info, onnx.TensorProto.DataType
+    infos = node.model.info
     inputs = [name for name in dict.fromkeys(proto.input) if name]
     if not all(name in infos for name in inputs):
         return []
     graph = helper.make_graph(
         [_with_defaults(proto, schema)], "function",
-        [helper.make_tensor_value_info(name, kinds.Value(infos[name].type), infos[name].shape) for name in inputs],
+        [infos[name].value_info(name) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
@@ -163,7 +162,7 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
     cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {}, {})
     constants.update(cluster.constants)
     refusals = Refusals(model.name)
-    nodes = list(patterns.replace_matches(model, cluster.nodes))
+    nodes = patterns.Matcher(model, cluster.nodes).replace_matches()
     constant_names = weights(nodes)
     for proto in nodes:
         node = Node(proto, model, graph, constants)
@@ -174,12 +173,12 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
                 constants.update(_evaluate(node, constants))
                 continue
         try:
-            if proto.domain == qdq.DOMAIN:
-                (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.emit_fused)(
-                    node
-                )
-            else:
+            if proto.domain != qdq.DOMAIN:
                 _node(node, constants)
+            elif proto.op_type == qdq_cache.OPERATOR:
+                cached_attention.cached_attention(node)
+            else:
+                quantized.emit_fused(node)
         except ModelError as error:
             refusals.add(node, error)
     refusals.check()
@@ -301,9 +300,9 @@ def _check_defined(node: Node, constants: dict[str, Values]) -> None:
 
 def _without_elements(node: Node) -> dict[str, Values]:
     """Return the empty outputs of a node, which need no computation."""
-    codes, infos = onnx.TensorProto.DataType, {name: node.model.info.get(name) for name in node.proto.output if name}
+    infos = {name: node.model.info.get(name) for name in node.proto.output if name}
     return {
-        name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
+        name: np.zeros(info.shape, info.dtype)
         for name, info in infos.items() if info is not None and 0 in info.shape and info.type in ONNX
     }  # fmt: skip
 
@@ -339,8 +338,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
     if proto.op_type == "Size":
         return {proto.output[0]: np.array(math.prod(node.info(0).shape), np.int64)}
     if proto.op_type == "CastLike":
-        kind = onnx.TensorProto.DataType.Value(node.info(1).type)
-        proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
+        proto = helper.make_node("Cast", proto.input[:1], proto.output, to=node.info(1).code)
     if proto.op_type == "EyeLike":
         constants = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
     feeds = {name: constants[name] for name in proto.input if name}

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,44 +48,35 @@ class LastAxis(NamedTuple):
     of: str
 
 
-class Op(NamedTuple):
+class Op:
     """Pattern of an operator; unnamed attributes must have their defaults."""
 
-    operator: str
-    inputs: "tuple[Pattern, ...]"
-    attributes: tuple[tuple[str, float], ...] = ()
+    def __init__(self, operator: str, *inputs: "Pattern", **attributes: float) -> None:
+        self.operator, self.inputs, self.attributes = operator, inputs, attributes
 
 
-class Either(NamedTuple):
+class Either:
     """Pattern with alternatives."""
 
-    patterns: "tuple[Pattern, ...]"
+    def __init__(self, *patterns: "Pattern") -> None:
+        self.patterns = patterns
 
 
 Pattern = TensorPattern | NumberPattern | RowPattern | LastAxis | Op | Either
 
 
-@dataclass(frozen=True)
-class RewriteRule:
+class RewriteRule(NamedTuple):
     """Rewrite rule of a pattern: inputs and attributes are names bound by the match, or numbers."""
 
     pattern: Pattern
     operator: str
     inputs: tuple[str, ...] = ("x",)
-    attributes: tuple[tuple[str, Any], ...] = ()
-
-
-def _op(operator: str, *inputs: Pattern, **attributes: float) -> Op:
-    return Op(operator, inputs, tuple(attributes.items()))
-
-
-def _either(*patterns: Pattern) -> Either:
-    return Either(patterns)
+    attributes: Mapping[str, Any] = {}
 
 
 def _product(*factors: Pattern) -> Either:
     """Return the product of three factors in any association."""
-    return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
+    return Either(*(Op("Mul", Op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
 
 
 _X = TensorPattern("x")
@@ -97,53 +87,46 @@ _SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 
 
 def _sixth(of: Pattern) -> Either:
-    return _either(_op("Div", of, NumberPattern(6)), _op("Mul", of, NumberPattern(1 / 6)))
+    return Either(Op("Div", of, NumberPattern(6)), Op("Mul", of, NumberPattern(1 / 6)))
 
 
-_CLIPPED = _op("Clip", _op("Add", _X, NumberPattern(3)), NumberPattern(0), NumberPattern(6))
-_ERF = _op(
-    "Add", _op("Erf", _either(_op("Div", _X, NumberPattern(_ROOT)), _op("Mul", _X, NumberPattern(1 / _ROOT)))), _ONE
+_CLIPPED = Op("Clip", Op("Add", _X, NumberPattern(3)), NumberPattern(0), NumberPattern(6))
+_ERF = Op("Add", Op("Erf", Either(Op("Div", _X, NumberPattern(_ROOT)), Op("Mul", _X, NumberPattern(1 / _ROOT)))), _ONE)
+_CUBE = Either(Op("Pow", _X, NumberPattern(3)), Op("Mul", _X, Op("Mul", _X, _X)))
+_SUM = Either(
+    Op("Add", _X, Op("Mul", _CUBE, NumberPattern(_CUBIC))),
+    Op("Mul", _X, Op("Add", Op("Mul", NumberPattern(_CUBIC), Op("Mul", _X, _X)), _ONE)),
 )
-_CUBE = _either(_op("Pow", _X, NumberPattern(3)), _op("Mul", _X, _op("Mul", _X, _X)))
-_SUM = _either(
-    _op("Add", _X, _op("Mul", _CUBE, NumberPattern(_CUBIC))),
-    _op("Mul", _X, _op("Add", _op("Mul", NumberPattern(_CUBIC), _op("Mul", _X, _X)), _ONE)),
-)
-_TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, NumberPattern(math.sqrt(2 / math.pi)))), _ONE)
+_TANH = Op("Add", Op("Tanh", Op("Mul", _SUM, NumberPattern(math.sqrt(2 / math.pi)))), _ONE)
 
 
 def _normalize(x: Pattern) -> Either:
     """Return the pattern of a division by the root mean square of each row."""
-    square = _either(_op("Pow", x, NumberPattern(2)), _op("Mul", x, x))
-    root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
-    inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
-    return _either(_op("Div", x, root), _op("Mul", x, inverse))
+    square = Either(Op("Pow", x, NumberPattern(2)), Op("Mul", x, x))
+    root = Op("Sqrt", Op("Add", Op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
+    inverse = Either(Op("Reciprocal", root), Op("Div", _ONE, root))
+    return Either(Op("Div", x, root), Op("Mul", x, inverse))
 
 
-_DEVIATION = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
-_SCALED = _op("Mul", _normalize(_DEVIATION), RowPattern("scale", "x"))
-_EPSILON = (("axis", -1), ("epsilon", "epsilon"))
+_DEVIATION = Op("Sub", _X, Op("ReduceMean", _X, LastAxis("x")))
+_SCALED = Op("Mul", _normalize(_DEVIATION), RowPattern("scale", "x"))
+_EPSILON = {"axis": -1, "epsilon": "epsilon"}
 
 RULES = (
-    RewriteRule(_op("Add", _SCALED, RowPattern("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
+    RewriteRule(Op("Add", _SCALED, RowPattern("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
     RewriteRule(_SCALED, "LayerNormalization", ("x", "scale"), _EPSILON),
-    RewriteRule(_op("Mul", _normalize(_X), RowPattern("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
+    RewriteRule(Op("Mul", _normalize(_X), RowPattern("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
     RewriteRule(_product(_X, _ERF, NumberPattern(0.5)), "Gelu"),
-    RewriteRule(_product(_X, _TANH, NumberPattern(0.5)), "Gelu", attributes=(("approximate", b"tanh"),)),
-    RewriteRule(_op("Mul", _X, _op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),
-    RewriteRule(_either(_op("Mul", _X, _sixth(_CLIPPED)), _sixth(_op("Mul", _X, _CLIPPED))), "HardSwish"),
-    RewriteRule(_sixth(_CLIPPED), "HardSigmoid", attributes=tuple(_SIXTH.items())),
-    RewriteRule(_op("Mul", _X, _op("Tanh", _op("Softplus", _X))), "Mish"),
-    RewriteRule(_op("Mul", _X, _op("Sigmoid", _either(_X, _op("Mul", _X, _ONE)))), "Swish"),
+    RewriteRule(_product(_X, _TANH, NumberPattern(0.5)), "Gelu", attributes={"approximate": b"tanh"}),
+    RewriteRule(Op("Mul", _X, Op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),
+    RewriteRule(Either(Op("Mul", _X, _sixth(_CLIPPED)), _sixth(Op("Mul", _X, _CLIPPED))), "HardSwish"),
+    RewriteRule(_sixth(_CLIPPED), "HardSigmoid", attributes=_SIXTH),
+    RewriteRule(Op("Mul", _X, Op("Tanh", Op("Softplus", _X))), "Mish"),
+    RewriteRule(Op("Mul", _X, Op("Sigmoid", Either(_X, Op("Mul", _X, _ONE)))), "Swish"),
 )
 """Rewrite rules, larger patterns first."""
 DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
 """Defaults of the attributes of operators in patterns."""
-
-
-def replace_matches(model: OnnxModel, nodes: list[Any]) -> list[Any]:
-    """Return the nodes with each match of a rule replaced by a single node."""
-    return _Matcher(model, nodes).run()
 
 
 class _Match(NamedTuple):
@@ -151,7 +134,9 @@ class _Match(NamedTuple):
     nodes: tuple[Any, ...]
 
 
-class _Matcher:
+class Matcher:
+    """Search for the matches of the rules in the nodes of a model."""
+
     def __init__(self, model: OnnxModel, nodes: list[Any]) -> None:
         self._model = model
         self._nodes = nodes
@@ -163,7 +148,8 @@ class _Matcher:
         self._readers = Counter(name for node in nodes for name in node.input)
         self._readers.update(model.outputs)
 
-    def run(self) -> list[Any]:
+    def replace_matches(self) -> list[Any]:
+        """Return the nodes with each match of a rule replaced by a single node."""
         replacements: dict[int, Any] = {}
         removed: set[int] = set()
         for rule in RULES:
@@ -202,7 +188,7 @@ class _Matcher:
         if node is None or node.op_type != pattern.operator or node.domain not in ("", "ai.onnx"):
             return
         inputs = list(node.input)
-        if len(inputs) != len(pattern.inputs) or not _has_attributes(node, dict(pattern.attributes)):
+        if len(inputs) != len(pattern.inputs) or not _has_attributes(node, pattern.attributes):
             return
         match = match._replace(nodes=(*match.nodes, node))
         orders = itertools.permutations(inputs) if node.op_type in _COMMUTATIVE else (tuple(inputs),)
@@ -262,6 +248,6 @@ def _number(pattern: NumberPattern, values: Values) -> Mapping[str, Any] | None:
 
 
 def _node(rule: RewriteRule, named: Mapping[str, Any], root: Any) -> Any:
-    attributes = {key: named.get(value, value) if isinstance(value, str) else value for key, value in rule.attributes}
+    attributes = {key: named[value] if isinstance(value, str) else value for key, value in rule.attributes.items()}
     inputs = [named[name] for name in rule.inputs]
     return helper.make_node(rule.operator, inputs, [root.output[0]], name=node_name(root), **attributes)

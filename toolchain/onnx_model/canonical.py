@@ -69,8 +69,7 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
         kind, shape_info = value.type.tensor_type.elem_type, info.get(value.name)
         other = kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) or value.name in rows
         if shape_info is not None and other:
-            code = onnx.TensorProto.DataType.Value(shape_info.type)
-            value.CopyFrom(helper.make_tensor_value_info(value.name, code, shape_info.shape))
+            value.CopyFrom(shape_info.value_info(value.name))
         elif not value.type.HasField("tensor_type"):
             value.CopyFrom(helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, None))
 
@@ -201,9 +200,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self._initializer(self._graph.initializer[-1])
-        for name, info in parts.infos.items():
-            code = onnx.TensorProto.DataType.Value(info.type)
-            self._graph.value_info.append(helper.make_tensor_value_info(name, code, info.shape))
+        self._graph.value_info.extend(info.value_info(name) for name, info in parts.infos.items())
         self.info |= parts.infos
         for name, (count, axis) in parts.counts.items():
             self._begin(name, axis, count)

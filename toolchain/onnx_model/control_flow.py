@@ -320,10 +320,7 @@ class ControlFlow(OpenRows):
     def _row(self, guard: str, row: str, prefix: str) -> str:
         """Return the row of a step, or -1 if the step does not run."""
         info = self.info.get(row)
-        kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
-            onnx.TensorProto.DataType.Value(info.type)
-        )  # fmt: skip
-        fill = self._constant_of(f"{prefix}fill", np.array(-1).astype(kind))
+        fill = self._constant_of(f"{prefix}fill", np.array(-1).astype(np.float32 if info is None else info.dtype))
         selected = self._node("Where", [guard, row, fill], f"{prefix}chosen")
         return self._node("Unsqueeze", [selected, self._zero(prefix)], f"{prefix}row")
 

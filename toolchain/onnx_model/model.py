@@ -264,9 +264,8 @@ def _complete(model: Any) -> None:
         propagation.follow_node(node)
     for name in open_tensors:
         if name in info:
-            code = onnx.TensorProto.DataType.Value(info[name].type)
             value = values[name] if name in values else graph.value_info.add()
-            value.CopyFrom(helper.make_tensor_value_info(name, code, info[name].shape))
+            value.CopyFrom(info[name].value_info(name))
 
 
 def _drop_copies(graph: Any) -> None:

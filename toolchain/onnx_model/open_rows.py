@@ -118,7 +118,7 @@ class OpenRows(OpenShapes):
 
     def _fill(self, name: str, value: float, label: str) -> str:
         """Return the tensor with a number in its invalid rows."""
-        kind = _kind(self.info[name])
+        kind = self.info[name].dtype
         if kind == np.bool_:
             return self._plain("And", [name, self._mask(name)], f"{label}/filled")
         if kind.kind in "iu" and math.isinf(value):
@@ -140,7 +140,7 @@ class OpenRows(OpenShapes):
             return False
         values: list[int | str] = list(self.info[name].shape)
         values[self.rows[name].axis] = self.rows[name].number
-        attributes = _attributes(proto)
+        attributes = attributes_of(proto)
         values = values[slice(attributes.get("start", 0), attributes.get("end"))]
         self._shape_of(values, (len(values),), proto.output[0])
         return True
@@ -188,7 +188,7 @@ class OpenRows(OpenShapes):
     def _reshape(self, proto: Any) -> bool:
         """Follow a Reshape; an open target shape is replaced by its maximum."""
         data, out = proto.input[0], proto.output[0]
-        node = _copy(proto)
+        node = deepcopy(proto)
         if proto.op_type == "Reshape" and proto.input[1] not in self.constants:
             extent = self._shape_bound(proto.input[1])
             if extent is None:
@@ -229,7 +229,7 @@ class OpenRows(OpenShapes):
         min_extent = min(extent.values())
         if max(extent[name] for name in opened) == min_extent:
             return False
-        node = _copy(proto)
+        node = deepcopy(proto)
         for at, name in enumerate(proto.input):
             if name in opened and extent[name] > min_extent:
                 node.input[at] = self._cut(name, min_extent, f"{proto.output[0]}/cut{at}")
@@ -264,7 +264,7 @@ class OpenRows(OpenShapes):
         at = self._from_first(wide, self.rows[data].number, zero, out, "at")
         if not self.info[places].shape:  # adding the count made it a vector
             at = self._plain("Reshape", [at, self._constant_of(f"{out}/scalar", np.zeros(0, np.int64))], f"{out}/one")
-        node = _copy(proto)
+        node = deepcopy(proto)
         node.input[1] = at
         self._append(node)
         if places in self.rows:
@@ -287,7 +287,7 @@ class OpenRows(OpenShapes):
     def _gather_nd(self, proto: Any) -> bool:
         """Follow a GatherND with open rows of indices; the indices of valid rows must be valid in the data."""
         data, places = proto.input
-        if _attributes(proto).get("batch_dims", 0) or places not in self.rows:
+        if attributes_of(proto).get("batch_dims", 0) or places not in self.rows:
             return False
         axis, deep = self.rows[places].axis, self.info[places].shape[-1]
         if axis == len(self.info[places].shape) - 1 or (data in self.rows and self.rows[data].axis >= deep):
@@ -349,7 +349,7 @@ class OpenRows(OpenShapes):
         size = self.info[x].shape[axis]
         count = self._number_of(limit[0], f"{out}/k")
         if joined:
-            lowest = -math.inf if _attributes(proto).get("largest", 1) else math.inf
+            lowest = -math.inf if attributes_of(proto).get("largest", 1) else math.inf
             count = self._least(count, self.rows[x].number, f"{out}/many")
             x = self._fill(x, lowest, out)
         extent = self._constant_of(f"{out}/room", [min(bound, size)])
@@ -385,7 +385,7 @@ class OpenRows(OpenShapes):
         x = proto.input[0]
         if x not in self.rows:
             return False
-        rows, rank, attributes = self.rows[x], len(self.info[x].shape), _attributes(proto)
+        rows, rank, attributes = self.rows[x], len(self.info[x].shape), attributes_of(proto)
         if proto.op_type.startswith("Reduce"):
             places = proto.input[1] if len(proto.input) > 1 else ""
             if places and places not in self.constants:
@@ -397,7 +397,7 @@ class OpenRows(OpenShapes):
         else:
             axes = [_axis_of(proto, rank, 0 if proto.op_type.startswith("Arg") else -1)]
         closed = rows.axis in axes
-        node = _copy(proto)
+        node = deepcopy(proto)
         if closed:
             node.input[0] = self._fill(x, _NEUTRAL[proto.op_type], proto.output[0])
         self._append(node)
@@ -411,13 +411,13 @@ class OpenRows(OpenShapes):
     def _mean(self, proto: Any) -> bool:
         """Follow a mean: the sum divided by the number of valid elements."""
         out = proto.output[0]
-        node = _copy(proto)
+        node = deepcopy(proto)
         node.op_type, node.output[0] = "ReduceSum", f"{out}/sum"
         rows, shape = self.rows[proto.input[0]], self.info[proto.input[0]].shape
         if not self._reduce(node):
             return False
         reduced = math.prod(shape) // math.prod(self.info[node.output[0]].shape)
-        kind = onnx.TensorProto.DataType.Value(self.info[proto.input[0]].type)
+        kind = self.info[proto.input[0]].code
         number = self._constant_of(f"{out}/each", [reduced])
         if node.output[0] not in self.rows:
             other_count = self._constant_of(f"{out}/others", [reduced // shape[rows.axis]])
@@ -444,10 +444,10 @@ class OpenRows(OpenShapes):
             updates = self._cut(updates, extent, f"{out}/updates")
         size = shape[axis]
         shape[axis] = 1
-        kind = _kind(self.info[data])
+        kind = self.info[data].dtype
         last = self._constant_of(f"{out}/last", np.zeros(shape, kind))
         longer = self._plain("Concat", [data, last], f"{out}/longer", axis=axis)
-        node = _copy(proto)
+        node = deepcopy(proto)
         node.input[0], node.input[1], node.input[2] = longer, self._fill(places, size, out), updates
         node.output[0] = f"{out}/written"
         self._append(node)
@@ -483,7 +483,7 @@ class OpenRows(OpenShapes):
         if 0 in sizes:
             self._plain("Identity", [no if sizes[0] == 0 else yes], name)
         else:
-            kind = _kind(infos[0])
+            kind = infos[0].dtype
             padded = []
             for at, result in enumerate(results):
                 missing = [*shapes[at][:axis], max(sizes) - sizes[at], *shapes[at][axis + 1 :]]
@@ -500,7 +500,7 @@ class OpenRows(OpenShapes):
         open_inputs = {at for at, name in enumerate(proto.input) if name in self.rows}
         if not open_inputs & _NOTHING.get(proto.op_type, {}).keys():
             return proto
-        node = _copy(proto)
+        node = deepcopy(proto)
         for at, value in _NOTHING[proto.op_type].items():
             if at in open_inputs:
                 node.input[at] = self._fill(proto.input[at], value, next(filter(None, proto.output)))
@@ -531,26 +531,14 @@ _BY_SHAPE = (OpenRows._fill_shape, OpenRows._range, OpenRows._reshape, OpenRows.
 """Rules of operators with open shapes."""
 
 
-def _attributes(proto: Any) -> dict[str, Any]:
-    return attributes_of(proto)
-
-
-def _copy(proto: Any) -> Any:
-    return deepcopy(proto)
-
-
-def _kind(info: TensorInfo) -> Any:
-    return helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(info.type))
-
-
 def _axis_of(proto: Any, rank: int, usual: int) -> int:
-    return int(_attributes(proto).get("axis", usual)) % max(rank, 1)
+    return int(attributes_of(proto).get("axis", usual)) % max(rank, 1)
 
 
 def _axis(proto: Any, at: int, axis: int, info: Mapping[str, TensorInfo]) -> int | None:
     """Return the output dimension that holds the rows of input `at`; None for none."""
     kind, shape = proto.op_type, info[proto.input[at]].shape
-    attributes = _attributes(proto)
+    attributes = attributes_of(proto)
     if kind in ELEMENTWISE or kind == "Expand":
         rank = max(len(info[name].shape) for name in proto.input if name in info)
         return axis + rank - len(shape)

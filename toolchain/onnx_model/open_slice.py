@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from toolchain.onnx_model.open_rows import OpenRows
 
@@ -61,8 +60,7 @@ class OpenSlices(OpenRows):
         span = self._span(name, end, places, shape[axis])
         aside = np.arange(len(places)).reshape([-1, *[1] * (len(shape) - 1 - axis)]) * abs(places.step)
         before = self._node("Less", [self._constant_of(f"{name}/places", aside), span], f"{name}/before")
-        kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
-        fill = self._constant_of(f"{name}/fill", np.array(-1).astype(kind))
+        fill = self._constant_of(f"{name}/fill", np.array(-1).astype(self.info[data].dtype))
         self._node("Where", [before, rows, fill], name)
         self._begin(name, axis, self._count(name, span, abs(places.step)))
         return True

@@ -55,7 +55,7 @@ def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
     that type."""
     changed, nodes = in_double(model.proto), list[Any]()
     for node in changed.graph.node:
-        types = {name: TensorProto.DataType.Value(model.info[name].type) for name in node.output if name in model.info}
+        types = {name: model.info[name].code for name in node.output if name in model.info}
         rounded = [name for name, code in types.items() if code in FLOATS]
         node.output[:] = [f"{name}/double" if name in rounded else name for name in node.output]
         nodes.append(node)

@@ -23,6 +23,25 @@ class TensorInfo(NamedTuple):
     type: str
     shape: tuple[int, ...]
 
+    @property
+    def code(self) -> int:
+        """Number of the type in onnx.TensorProto."""
+        return int(TensorProto.DataType.Value(self.type))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an array with the values."""
+        return helper.tensor_dtype_to_np_dtype(self.code)
+
+    def value_info(self, name: str) -> Any:
+        """Return the onnx.ValueInfoProto of a tensor."""
+        return helper.make_tensor_value_info(name, self.code, self.shape)
+
+
+def info_of(values: Values) -> TensorInfo:
+    """Return type and shape of an array."""
+    return TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+
 
 def type_name(code: int) -> str:
     """Return the ONNX name of a data type; an unknown code is returned as a number."""
@@ -52,10 +71,9 @@ def is_long_vector(shape: Sequence[int]) -> bool:
 
 def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
     """Evaluate a node for these input values. Raises errors of onnx.reference."""
-    kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
     graph = helper.make_graph(
         [proto], "constant",
-        [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in feeds.items()],
+        [info_of(values).value_info(name) for name, values in feeds.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
@@ -67,12 +85,12 @@ def infer_outputs(
     proto: Any, info: Mapping[str, TensorInfo], values: Mapping[str, Values], opsets: Iterable[Any]
 ) -> dict[str, TensorInfo]:
     """Return types and shapes of a node's outputs, as far as its inputs imply them; `values`: known input values."""
-    kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
+    inputs = dict.fromkeys(name for name in proto.input if name)
     constants = {name: values[name] for name in inputs if name in values}
     others = {name: info[name] for name in inputs if name in info and name not in values}
     graph = helper.make_graph(
         [proto], "node",
-        [helper.make_tensor_value_info(name, kinds.Value(other.type), other.shape) for name, other in others.items()],
+        [other.value_info(name) for name, other in others.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )  # fmt: skip
@@ -142,7 +160,7 @@ class Propagation:
     def know(self, name: str, values: Values) -> None:
         """Record a tensor with known values."""
         self.constants[name] = values
-        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+        self.info[name] = info_of(values)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, Values]) -> dict[str, TensorInfo]:
@@ -152,19 +170,16 @@ def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, 
         return {}
     if not all(name in info or name in constants for name in proto.input):
         return {}
-    shape, other = (constants[name].shape if name in constants else info[name].shape for name in proto.input)
+    infos = [info_of(constants[name]) if name in constants else info[name] for name in proto.input]
+    shape, other = (info.shape for info in infos)
     if proto.op_type == "GatherND":
         batch = next((attribute.i for attribute in proto.attribute if attribute.name == "batch_dims"), 0)
         shape_out = other[:-1] + shape[batch + other[-1] :]
     elif proto.input[1] not in constants:
         return {}
     else:
-        count, axis = (
-            np.count_nonzero(constants[proto.input[1]]),
-            [attribute.i for attribute in proto.attribute if attribute.name == "axis"],
-        )
+        count = int(np.count_nonzero(constants[proto.input[1]]))
+        axis = [attribute.i for attribute in proto.attribute if attribute.name == "axis"]
         along = axis[0] % len(shape) if axis else 0
         shape_out = (*shape[:along], count, *shape[along + 1 :]) if axis else (count,)
-    values = constants.get(proto.input[0])
-    kind = type_name(helper.np_dtype_to_tensor_dtype(values.dtype)) if values is not None else info[proto.input[0]].type
-    return {proto.output[0]: TensorInfo(kind, tuple(map(int, shape_out)))}
+    return {proto.output[0]: TensorInfo(infos[0].type, tuple(map(int, shape_out)))}

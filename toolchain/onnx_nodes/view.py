@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.evaluation import TensorInfo, info_of
 
 MAX_CONSTANT = 1 << 26
 """Maximum size of a constant that a decomposition creates, elements."""
@@ -100,7 +100,7 @@ class NodeView:
 
     def numpy_type(self, index: int) -> Any:
         """Return the array type of an input."""
-        return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
+        return self.info(index).dtype
 
     def is_typed(self, name: str) -> bool:
         """Check whether type and shape of a tensor are known."""
@@ -109,7 +109,7 @@ class NodeView:
     def _info(self, name: str) -> TensorInfo:
         info, values = self._infos.get(name), self._constants.get(name)
         if info is None and values is not None:
-            return TensorInfo(_onnx_name(values), values.shape)
+            return info_of(values)
         if info is None:
             self.refuse(f"the shape of {name} is not known before the run; give the shapes of the inputs with --shape")
         return info
@@ -138,9 +138,3 @@ def _text(value: bytes) -> str:
 def node_name(proto: Any) -> str:
     """Return the name of a node for messages."""
     return str(proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}")
-
-
-def _onnx_name(values: Values) -> str:
-    return {"float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16", "bool": "BOOL", "bfloat16": "BFLOAT16"}.get(
-        np.dtype(values.dtype).name, np.dtype(values.dtype).name.upper()
-    )

@@ -22,7 +22,7 @@ from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Role, TensorIR, Values
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
-from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.elementwise import apply, apply_unary, cast_to
 from toolchain.onnx_operators.linear import product
 
 
@@ -259,7 +259,7 @@ def attention(node: Node) -> None:
     scores, seeing = _masked(node, s, _scores(node, s, q, k, scale))
     weights = node.temporary(s.scores, DataType.FP32)
     node.layer("SOFTMAX", [scores], weights, m=scores.elements // s.keys, n=s.keys)
-    weights = _cast(node, weights, q.dtype)
+    weights = cast_to(node, weights, q.dtype)
     out = node.output()
     four = len(node.info(0).shape) == 4
     rows = (s.batch, s.heads, s.queries, s.value_width)
@@ -267,7 +267,7 @@ def attention(node: Node) -> None:
     _shared(node, s, weights, v, mixed, s.value_width, s.keys, nk=False)
     if seeing is not None:
         weighted, mixed = mixed, out if four else node.temporary(rows, q.dtype)
-        share = broadcast_tensor(node, _cast(node, seeing, q.dtype), (*rows[:3], 1))
+        share = broadcast_tensor(node, cast_to(node, seeing, q.dtype), (*rows[:3], 1))
         apply(node, "MUL", weighted, share, mixed)
     if not four:
         transpose_tensor(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
@@ -338,16 +338,13 @@ def _shared(
 
 
 def _scores(node: Node, s: AttentionSizes, q: TensorIR, k: TensorIR, scale: float) -> TensorIR:
-    raw, scaled = (node.temporary(s.scores, DataType.FP32) for _ in range(2))
+    raw, cap = node.temporary(s.scores, DataType.FP32), float(node.attribute("softcap", 0.0))
     _shared(node, s, q, k, raw, s.keys, q.shape[-1], nk=True)
-    cap = float(node.attribute("softcap", 0.0))
-    apply(node, "MUL", raw, node.scalar(scale / cap if cap else scale, DataType.FP32), scaled)
+    scaled = apply(node, "MUL", raw, node.scalar(scale / cap if cap else scale, DataType.FP32))
     if not cap:
         return scaled
-    bounded, capped = (node.temporary(s.scores, DataType.FP32) for _ in range(2))
-    node.layer("ELTWISE", [scaled], bounded, function="TANH", m=1, n=scaled.elements)
-    apply(node, "MUL", bounded, node.scalar(cap, DataType.FP32), capped)
-    return capped
+    bounded = apply_unary(node, "TANH", scaled, node.temporary(s.scores, DataType.FP32))
+    return apply(node, "MUL", bounded, node.scalar(cap, DataType.FP32))
 
 
 def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, TensorIR | None]:
@@ -357,11 +354,7 @@ def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, 
     for others, shape (..., queries or 1, 1), or is None if every query sees a key.
     """
     added, seeing = _constant_mask(node, s) if not node.has(3) or node.constant(3) is not None else _mask(node, s)
-    if added is None:
-        return scores, seeing
-    masked = node.temporary(s.scores, DataType.FP32)
-    apply(node, "ADD", scores, added, masked)
-    return masked, seeing
+    return scores if added is None else apply(node, "ADD", scores, added), seeing
 
 
 def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, TensorIR | None]:
@@ -394,13 +387,10 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
         )
         node.layer("ELTWISE", [mask, *branches], added, function="WHERE", m=1, n=mask.elements)
     else:
-        added = _cast(node, mask, DataType.FP32)
+        added = cast_to(node, mask, DataType.FP32)
     visible = _visible(node, s)
     if not visible.all():
-        shape = np.broadcast_shapes(added.shape, visible.shape)
-        limited = node.temporary(shape, DataType.FP32)
-        apply(node, "ADD", added, node.weight(np.where(visible, 0, -math.inf), DataType.FP32), limited)
-        added = limited
+        added = apply(node, "ADD", added, node.weight(np.where(visible, 0, -math.inf), DataType.FP32))
     column = (*added.shape[:-1], 1)
     maxima, lowest = (node.temporary(column, DataType.FP32) for _ in range(2))
     seeing = node.temporary(column, DataType.UINT8)
@@ -408,9 +398,7 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     apply(node, "GREATER", maxima, minus_infinity, seeing)
     branches = (broadcast_tensor(node, operand, column) for operand in (minus_infinity, node.scalar(0, DataType.FP32)))
     node.layer("ELTWISE", [seeing, *branches], lowest, function="WHERE", m=1, n=maxima.elements)
-    safe = node.temporary(added.shape, DataType.FP32)
-    apply(node, "MAX", added, lowest, safe)
-    return safe, seeing
+    return apply(node, "MAX", added, lowest), seeing
 
 
 def _whole_mask(node: Node, mask: TensorIR, s: AttentionSizes) -> TensorIR:
@@ -425,14 +413,6 @@ def _whole_mask(node: Node, mask: TensorIR, s: AttentionSizes) -> TensorIR:
     copy(node, border, full, border_shape, (*[0] * (len(shape) - 1), 1), steps(shape), at_out=mask.shape[-1])
     copy(node, mask, full, mask.shape, steps(mask.shape), steps(shape))
     return full
-
-
-def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
-    if x.dtype is kind:
-        return x
-    cast = node.temporary(x.shape, kind)
-    node.layer("ELTWISE", [x], cast, function="CAST", m=1, n=x.elements)
-    return cast
 
 
 def _visible(node: Node, s: AttentionSizes) -> Values:

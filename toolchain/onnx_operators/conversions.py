@@ -9,7 +9,7 @@ from toolchain.ir.data_types import INTEGERS, SHORT
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_model.model import check_scale
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.elementwise import apply, apply_unary, cast_to
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
 LIMITS = {"INT8": (-128, 127), "UINT8": (0, 255), **SHORT}
@@ -65,8 +65,7 @@ def quantize(node: Node) -> None:
         return
     if x.dtype is not DataType.FP32:
         node.refuse(f"several scales with data type {x.dtype.name}: supported is FP32")
-    steps = node.temporary(x.shape, DataType.FP32)
-    apply(node, "DIV", x, node.weight(grid.scale, DataType.FP32), steps)
+    steps = apply(node, "DIV", x, node.weight(grid.scale, DataType.FP32), node.temporary(x.shape, DataType.FP32))
     _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), code, out)
 
 
@@ -76,12 +75,8 @@ def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
         node.refuse("attribute saturate=0: supported is 1, values beyond the largest become the largest")
     if grid.zero.any():
         node.refuse(f"zero point of {out.dtype.name}: supported is 0")
-    steps, wide = node.temporary(x.shape, DataType.FP32), x
-    if x.dtype is not DataType.FP32:
-        wide = node.temporary(x.shape, DataType.FP32)
-        node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
-    apply(node, "DIV", wide, node.weight(grid.scale, DataType.FP32), steps)
-    node.layer("ELTWISE", [steps], out, function="CAST", m=1, n=x.elements)
+    steps, wide = node.temporary(x.shape, DataType.FP32), cast_to(node, x, DataType.FP32)
+    apply_unary(node, "CAST", apply(node, "DIV", wide, node.weight(grid.scale, DataType.FP32), steps), out)
 
 
 def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, out: TensorIR) -> None:
@@ -89,21 +84,14 @@ def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, 
     steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
     if node.graph.constant(scale.id) is not None:  # a scale computed at run time covers all values
-        bounded = node.temporary(x.shape, DataType.INT32)
-        _clip(node, steps, (-_FAR, _FAR), bounded)
-        steps = bounded
-    apply(node, "ADD", steps, zero, moved)
-    _clip(node, moved, LIMITS[code], clipped)
-    node.layer("ELTWISE", [clipped], out, function="CAST", m=1, n=x.elements)
+        steps = apply_unary(node, "CLIP", steps, node.temporary(x.shape, DataType.INT32), low=-_FAR, high=_FAR)
+    low, high = LIMITS[code]
+    apply_unary(node, "CLIP", apply(node, "ADD", steps, zero, moved), clipped, low=low, high=high)
+    apply_unary(node, "CAST", clipped, out)
 
 
 _FAR = 1 << 17
 """Clip limit in steps from the zero point, beyond all codes: adding the zero point to larger values could wrap."""
-
-
-def _clip(node: Node, x: TensorIR, limits: tuple[int, int], out: TensorIR) -> None:
-    low, high = limits
-    node.layer("ELTWISE", [x], out, function="CLIP", m=1, n=x.elements, low=low, high=high)
 
 
 def dequantize(node: Node) -> None:
@@ -124,9 +112,8 @@ def dequantize(node: Node) -> None:
         node.refuse(f"{several} with a result of {out.dtype.name}: supported is FP32")
     wide, difference = (node.temporary(x.shape, DataType.INT32) for _ in range(2))
     real = node.temporary(x.shape, DataType.FP32)
-    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
-    apply(node, "SUB", wide, node.weight(grid.zero, DataType.INT32), difference)
-    node.layer("ELTWISE", [difference], real, function="CAST", m=1, n=x.elements)
+    apply(node, "SUB", apply_unary(node, "CAST", x, wide), node.weight(grid.zero, DataType.INT32), difference)
+    apply_unary(node, "CAST", difference, real)
     apply(node, "MUL", real, node.weight(grid.scale, DataType.FP32), out)
 
 
@@ -136,9 +123,7 @@ def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
         node.refuse(f"zero point of {x.dtype.name}: supported is 0")
     if out.dtype is not DataType.FP32:
         node.refuse(f"input of type {x.dtype.name} with a result of {out.dtype.name}: supported is FP32")
-    wide = node.temporary(x.shape, DataType.FP32)
-    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
-    apply(node, "MUL", wide, node.weight(grid.scale, DataType.FP32), out)
+    apply(node, "MUL", cast_to(node, x, DataType.FP32), node.weight(grid.scale, DataType.FP32), out)
 
 
 def dynamic_quantize(node: Node) -> None:

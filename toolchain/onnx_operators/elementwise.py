@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS, INTEGERS, LARGER, ONNX, SHORT
-from toolchain.ir.graph import TensorIR
+from toolchain.ir.graph import Attribute, TensorIR
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.copies import broadcast_tensor, check_broadcast, copy, steps
 
@@ -30,8 +32,15 @@ def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, 
     return None
 
 
-def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
-    """Emit an ELTWISE layer of two operands; a broadcast that it does not support is expanded first."""
+def apply(
+    node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR | None = None
+) -> TensorIR:  # fmt: skip
+    """Emit an ELTWISE layer of two operands, and return its result, by default a new tensor of their type. A broadcast
+    that the layer does not support is expanded first."""
+    if target is None:
+        larger = first if second.elements == 1 else second if first.elements == 1 else None
+        shape = np.broadcast_shapes(first.shape, second.shape) if larger is None else larger.shape
+        target = node.temporary(shape, first.dtype)
     shape = target.shape
     for operand in (first, second):
         check_broadcast(node, operand, shape)
@@ -44,12 +53,24 @@ def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: 
         layout = ("FULL", 1, target.elements)
     broadcast, m, n = layout
     node.layer("ELTWISE", [first, second], target, function=function, m=m, n=n, broadcast=broadcast)
+    return target
+
+
+def apply_unary(node: Node, function: str, x: TensorIR, target: TensorIR, **attributes: Attribute) -> TensorIR:
+    """Emit an ELTWISE layer of one operand, and return its result."""
+    node.layer("ELTWISE", [x], target, function=function, m=1, n=x.elements, **attributes)
+    return target
+
+
+def cast_to(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
+    """Return a tensor in another type."""
+    return x if x.dtype is kind else apply_unary(node, "CAST", x, node.temporary(x.shape, kind))
 
 
 def unary(function: str) -> Lower:
     def lower(node: Node) -> None:
         out = node.output()
-        node.layer("ELTWISE", [node.tensor(0)], out, function=function, m=1, n=out.elements)
+        apply_unary(node, function, node.tensor(0), out)
 
     return lower
 
@@ -71,10 +92,7 @@ def power(node: Node) -> None:
     base, exponent = node.tensor(0), node.tensor(1)
     if base.dtype not in FLOATS:
         node.refuse(f"base of type {node.info(0).type}: supported are floats, and integers with constant exponents")
-    if exponent.dtype is not base.dtype:
-        same = node.temporary(exponent.shape, base.dtype)
-        node.layer("ELTWISE", [exponent], same, function="CAST", m=1, n=exponent.elements)
-        exponent = same
+    exponent = cast_to(node, exponent, base.dtype)
     apply(node, "POW", base, exponent, node.output())
 
 
@@ -105,9 +123,7 @@ def absolute(node: Node) -> None:
     x, out = node.tensor(0), node.output()
     if out.dtype is DataType.UINT8:
         node.refuse("data type UINT8 is not supported")
-    other = node.temporary(x.shape, x.dtype)
-    apply(node, "MUL", x, node.scalar(-1, x.dtype), other)
-    apply(node, "MAX", x, other, out)
+    apply(node, "MAX", x, apply(node, "MUL", x, node.scalar(-1, x.dtype)), out)
 
 
 def reciprocal(node: Node) -> None:
@@ -130,21 +146,13 @@ def gelu(node: Node) -> None:
 def clip(node: Node) -> None:
     out = node.output()
     limits: list[float] = []
+    unbounded = np.array((-(1 << 31), (1 << 31) - 1) if out.dtype in INTEGERS else (-math.inf, math.inf))
     for index, name in ((1, "min"), (2, "max")):
-        value = node.needed(index, name) if node.has(index) else None
-        if value is not None and value.size != 1:
+        value = node.needed(index, name) if node.has(index) else unbounded[index - 1]
+        if value.size != 1:
             node.refuse(f"{name} has shape {list(value.shape)}: must be one number")
-        value = None if value is None else value.reshape(())
-        if value is not None and out.dtype in INTEGERS:
-            limits.append(int(value))
-        elif value is not None:
-            limits.append(float(value))
-        elif out.dtype in INTEGERS:
-            limits.append(-(1 << 31) if index == 1 else (1 << 31) - 1)
-        else:
-            limits.append(-math.inf if index == 1 else math.inf)
-    low, high = min(limits), limits[1]
-    node.layer("ELTWISE", [node.tensor(0)], out, function="CLIP", m=1, n=out.elements, low=low, high=high)
+        limits.append(int(value.item()) if out.dtype in INTEGERS else float(value.item()))
+    apply_unary(node, "CLIP", node.tensor(0), out, low=min(limits), high=limits[1])
 
 
 def where(node: Node) -> None:
@@ -159,19 +167,17 @@ def cast(node: Node) -> None:
         node.refuse(f"cast from {source} to {target}: supported types are {', '.join(ONNX)}")
     out = node.output()
     if target == "BOOL" and source != "BOOL":
-        zero = node.scalar(0, node.tensor(0).dtype)
-        equal = node.temporary(out.shape, DataType.UINT8)
+        zero, equal = node.scalar(0, node.tensor(0).dtype), node.temporary(out.shape, DataType.UINT8)
         apply(node, "EQUAL", node.tensor(0), zero, equal)
         apply(node, "EQUAL", equal, node.scalar(0, DataType.UINT8), out)
         return
     if target in SHORT and source not in (target, "BOOL", "UINT8") and (source, target) != ("INT8", "INT16"):
-        wide = node.temporary(out.shape, out.dtype)
-        node.layer("ELTWISE", [node.tensor(0)], wide, function="CAST", m=1, n=out.elements)
+        wide = apply_unary(node, "CAST", node.tensor(0), node.temporary(out.shape, out.dtype))
         wrap_to_int16(node, wide, target, out)
         return
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
-    node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)
+    apply_unary(node, "CAST", node.tensor(0), out)
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------
@@ -182,9 +188,8 @@ def wrap_to_int16(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
     if kind == "UINT16":
         apply(node, "AND", x, node.scalar(SHORT[kind][1], x.dtype), out)
         return
-    places, high = node.scalar(16, x.dtype), node.temporary(x.shape, x.dtype)
-    apply(node, "SHL", x, places, high)
-    apply(node, "SHR", high, places, out)
+    places = node.scalar(16, x.dtype)
+    apply(node, "SHR", apply(node, "SHL", x, places), places, out)
 
 
 def bitwise_not(node: Node) -> None:
@@ -197,16 +202,11 @@ def bit_shift(node: Node) -> None:
     x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
     shift_left = str(node.attribute("direction", "")) == "LEFT"
     if shift_left and kind == "UINT16":
-        moved = node.temporary(out.shape, out.dtype)
-        apply(node, "SHL", x, places, moved)
-        wrap_to_int16(node, moved, kind, out)
+        wrap_to_int16(node, apply(node, "SHL", x, places), kind, out)
     elif shift_left or kind not in LARGER:
         apply(node, "SHL" if shift_left else "SHR", x, places, out)
     else:
-        moved = node.temporary(out.shape, out.dtype)
-        apply(node, "SHR", x, places, moved)
-        bits, above, mask = (node.temporary(places.shape, out.dtype) for _ in range(3))
-        apply(node, "SUB", node.scalar(32, out.dtype), places, bits)
-        apply(node, "SHL", node.scalar(1, out.dtype), bits, above)
-        apply(node, "SUB", above, node.scalar(1, out.dtype), mask)
-        apply(node, "AND", moved, mask, out)
+        moved = apply(node, "SHR", x, places)
+        bits = apply(node, "SUB", node.scalar(32, out.dtype), places, node.temporary(places.shape, out.dtype))
+        above = apply(node, "SHL", node.scalar(1, out.dtype), bits, node.temporary(places.shape, out.dtype))
+        apply(node, "AND", moved, apply(node, "SUB", above, node.scalar(1, out.dtype)), out)

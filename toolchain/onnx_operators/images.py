@@ -59,11 +59,12 @@ def pad_tensor(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[i
         return x
     shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
     out = node.temporary(shape, x.dtype)
-    _fill(node, x, out, before, value)
+    pad_into(node, x, out, before, value)
     return out
 
 
-def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
+def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
+    """Emit copies of the tensor into a larger tensor filled with `value`."""
     node.check_constant(out.shape[-1])
     border = node.weight(np.full(out.shape[-1:], value), x.dtype)
     copy(node, border, out, out.shape, [*[0] * (len(out.shape) - 1), 1], steps(out.shape))
@@ -72,39 +73,33 @@ def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: 
     copy(node, x, out, x.shape, steps(x.shape), put, at_out=at)
 
 
-def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    """Emit copies of the tensor into a larger tensor filled with `value`."""
-    _fill(node, x, out, before, value)
-
-
 def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
     """Return all windows of a padded image, one per row: (batch, output..., channels, kernel...)."""
-    take = steps(x.shape)
-    inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
-    outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
-    dims = (x.shape[0], *shape.output, x.shape[1], *shape.kernel)
-    target = node.temporary(dims, x.dtype)
-    copy(node, x, target, dims, (take[0], *outer, take[1], *inner), steps(dims))
-    return target
+    rank = len(shape.kernel)
+    return _windows_of(node, x, shape, (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank)))
 
 
 def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: bool, border: float = 0) -> TensorIR:
     """Return all windows: (batch, channels, kernel..., output...), or (batch, channels, output..., kernel...) unless
     `windows_last`."""
-    x = pad_tensor(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
-    batch, channels = x.shape[:2]
+    x, rank = pad_tensor(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border), len(shape.kernel)
+    outer, inner = range(2, 2 + rank), range(2 + rank, 2 + 2 * rank)
+    order = (0, 1, *inner, *outer) if windows_last else (0, 1, *outer, *inner)
+    if math.prod(shape.kernel) == 1 and not any(stride > 1 for stride in shape.strides):
+        dims = (*x.shape[:2], *shape.output, *shape.kernel)
+        return node.view(x, [dims[axis] for axis in order])
+    return _windows_of(node, x, shape, order)
+
+
+def _windows_of(node: Node, x: TensorIR, shape: SpatialWindows, order: Sequence[int]) -> TensorIR:
+    """Emit a copy of all windows: dimensions batch, channels, output..., kernel... in an order."""
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
     outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
-    dims, strides = (
-        ((batch, channels, *shape.kernel, *shape.output), (*take[:2], *inner, *outer))
-        if windows_last
-        else ((batch, channels, *shape.output, *shape.kernel), (*take[:2], *outer, *inner))
-    )
-    if math.prod(shape.kernel) == 1 and not any(stride > 1 for stride in shape.strides):
-        return node.view(x, dims)
-    target = node.temporary(dims, x.dtype)
-    copy(node, x, target, dims, strides, steps(dims))
+    dims, strides = (*x.shape[:2], *shape.output, *shape.kernel), (*take[:2], *outer, *inner)
+    sizes = [dims[axis] for axis in order]
+    target = node.temporary(sizes, x.dtype)
+    copy(node, x, target, sizes, [strides[axis] for axis in order], steps(sizes))
     return target
 
 

@@ -65,18 +65,12 @@ def gemm(node: Node) -> None:
     nk = bool(node.attribute("transB", 0))
     (m, k), n = a.shape, b.shape[0] if nk else b.shape[1]
     added = node.has(2) and beta != 0
-    parts = 1 + (alpha != 1) + added
-    targets = [node.temporary(out.shape, out.dtype) for _ in range(parts - 1)] + [out]
-    total = targets.pop(0)
+    total = out if alpha == 1 and not added else node.temporary(out.shape, out.dtype)
+    scaled = node.temporary(out.shape, out.dtype) if alpha != 1 and added else out
     product(node, [a, b], total, (m, n, k), in1_nk=int(nk))
     if alpha != 1:
-        scaled = targets.pop(0)
-        apply(node, "MUL", total, node.scalar(alpha, out.dtype), scaled)
-        total = scaled
+        total = apply(node, "MUL", total, node.scalar(alpha, out.dtype), scaled)
     if added:
         c = node.tensor(2)
-        if beta != 1:
-            addend = node.temporary(c.shape, c.dtype)
-            apply(node, "MUL", c, node.scalar(beta, c.dtype), addend)
-            c = addend
-        apply(node, "ADD", total, c, targets.pop(0))
+        addend = c if beta == 1 else apply(node, "MUL", c, node.scalar(beta, c.dtype), node.temporary(c.shape, c.dtype))
+        apply(node, "ADD", total, addend, out)

@@ -12,7 +12,7 @@ from toolchain.onnx_model.model import check_scale
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_nodes.evaluation import evaluate
 from toolchain.onnx_operators.copies import transpose_tensor
-from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.elementwise import apply, apply_unary
 from toolchain.onnx_operators.images import (
     channels_last,
     convolve,
@@ -65,9 +65,8 @@ def matmul_integer(node: Node) -> None:
     wide = DataType.INT32
     total, zero, correction = (node.temporary(shape, wide) for shape in (out.shape, (1,), (b.shape[1],)))
     product_list(node, a, b, total, zero0=0, zero1=_zero(node, 3))
-    node.layer("ELTWISE", [node.tensor(2)], zero, function="CAST", m=1, n=1)
-    apply(node, "MUL", _column_sums(node, b, _zero(node, 3)), zero, correction)
-    apply(node, "SUB", total, correction, out)
+    apply_unary(node, "CAST", node.tensor(2), zero)
+    apply(node, "SUB", total, apply(node, "MUL", _column_sums(node, b, _zero(node, 3)), zero, correction), out)
 
 
 def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
@@ -77,10 +76,9 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
         return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
     columns = transpose_tensor(node, b, (1, 0))
     elements, sums, shifted = (node.temporary(shape, wide) for shape in (columns.shape, (b.shape[1],), (b.shape[1],)))
-    node.layer("ELTWISE", [columns], elements, function="CAST", m=1, n=elements.elements)
+    apply_unary(node, "CAST", columns, elements)
     node.layer("REDUCE", [elements], sums, function="SUM", m=b.shape[1], n=b.shape[0])
-    apply(node, "SUB", sums, node.scalar(zero * b.shape[0], wide), shifted)
-    return shifted
+    return apply(node, "SUB", sums, node.scalar(zero * b.shape[0], wide), shifted)
 
 
 def convolution_integer(node: Node) -> None:
@@ -96,10 +94,9 @@ def convolution_integer(node: Node) -> None:
     total, correction = (node.temporary(out.shape, wide) for _ in range(2))
     zero = node.temporary((1,), wide)
     _convolve(node, (x, w, total), _Finish(zeros=(0, _zero(node, 3), 0, 0)))
-    node.layer("ELTWISE", [node.tensor(2)], zero, function="CAST", m=1, n=1)
+    apply_unary(node, "CAST", node.tensor(2), zero)
     sums = node.weight(np.broadcast_to(_kernel_sums(node, x.shape), out.shape), wide)
-    apply(node, "MUL", sums, zero, correction)
-    apply(node, "SUB", total, correction, out)
+    apply(node, "SUB", total, apply(node, "MUL", sums, zero, correction), out)
 
 
 def _kernel_sums(node: Node, shape: tuple[int, ...]) -> Values:
@@ -190,9 +187,7 @@ def _convolve(
         in1_nk=1, **finish.attributes(),
     )  # fmt: skip
     if bias is not None:
-        biased = node.temporary(rows.shape, rows.dtype)
-        apply(node, "ADD", rows, bias, biased)
-        rows = biased
+        rows = apply(node, "ADD", rows, bias, node.temporary(rows.shape, rows.dtype))
     transpose_tensor(node, rows, (0, rank - 1, *range(1, rank - 1)), out)
 
 

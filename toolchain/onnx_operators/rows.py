@@ -9,7 +9,7 @@ from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
-from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.elementwise import apply, apply_unary
 
 
 def softmax(node: Node) -> None:
@@ -99,8 +99,7 @@ def batch_normalization(node: Node) -> None:
         offset = node.weight((bias - mean * factor).reshape(shape), x.dtype)
     else:
         multiplier, offset = _factors(node, epsilon, shape)
-    scaled = node.temporary(out.shape, out.dtype)
-    apply(node, "MUL", x, multiplier, scaled)
+    scaled = apply(node, "MUL", x, multiplier, node.temporary(out.shape, out.dtype))
     apply(node, "ADD", scaled, offset, out)
 
 
@@ -109,17 +108,10 @@ def _factors(node: Node, epsilon: float, shape: tuple[int, ...]) -> tuple[Tensor
     if len({tensor.dtype for tensor in (scale, bias, mean, variance, node.tensor(0))}) > 1:
         node.refuse("scale, bias, mean and variance must have the type of the input")
 
-    def step(function: str, first: TensorIR, second: TensorIR | None) -> TensorIR:
-        target = node.temporary(scale.shape, scale.dtype)
-        if second is None:
-            node.layer("ELTWISE", [first], target, function=function, m=1, n=first.elements)
-        else:
-            apply(node, function, first, second, target)
-        return target
-
-    root = step("SQRT", step("ADD", variance, node.scalar(epsilon, scale.dtype)), None)
-    multiplier = step("DIV", scale, root)
-    offset = step("SUB", bias, step("MUL", mean, multiplier))
+    shifted = apply(node, "ADD", variance, node.scalar(epsilon, scale.dtype))
+    root = apply_unary(node, "SQRT", shifted, node.temporary(scale.shape, scale.dtype))
+    multiplier = apply(node, "DIV", scale, root)
+    offset = apply(node, "SUB", bias, apply(node, "MUL", mean, multiplier))
     return node.view(multiplier, shape), node.view(offset, shape)
 
 
@@ -132,8 +124,7 @@ def reduction(function: str) -> Callable[[Node], None]:
             node.refuse("data type BOOL is not supported")
         axes = _axes(node, len(source.shape))
         if axes is None:
-            renamed = node.view(source, out.shape, out.id)
-            node.graph.tensors[out.id] = renamed
+            node.view(source, out.shape, out.id)
             return
         _reduce(node, function, source, axes, out)
 
