@@ -205,7 +205,7 @@ CONTRIBUTED: dict[str, Composition] = {
     "MoE": Composition("TopK, Softmax, MatMul, activation, Mul, ReduceSum", experts.mixture, experts.ROUTING),
     "MultiHeadAttention": Composition("Attention", attention.multi_head, _HEADS),
     "QGemm": Composition("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
-    "QLinearAdd": Composition("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
+    "QLinearAdd": Composition("DequantizeLinear, Add, QuantizeLinear", quantized.elementwise("Add", 0, 3, scale=6)),
     "QLinearAveragePool": Composition(
         "DequantizeLinear, AveragePool, QuantizeLinear", quantized.pooled("AveragePool"), _POOL
     ),
@@ -213,9 +213,13 @@ CONTRIBUTED: dict[str, Composition] = {
     "QLinearGlobalAveragePool": Composition(
         "DequantizeLinear, GlobalAveragePool, QuantizeLinear", quantized.pooled("GlobalAveragePool"), ("channels_last",)
     ),
-    "QLinearLeakyRelu": Composition("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
-    "QLinearMul": Composition("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
-    "QLinearSigmoid": Composition("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
+    "QLinearLeakyRelu": Composition(
+        "DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.elementwise("LeakyRelu", 0, scale=3), ("alpha",)
+    ),
+    "QLinearMul": Composition("DequantizeLinear, Mul, QuantizeLinear", quantized.elementwise("Mul", 0, 3, scale=6)),
+    "QLinearSigmoid": Composition(
+        "DequantizeLinear, Sigmoid, QuantizeLinear", quantized.elementwise("Sigmoid", 0, scale=3)
+    ),
     "QLinearSoftmax": Composition(
         "DequantizeLinear, Softmax, QuantizeLinear", quantized.softmax, ("axis", "opset")
     ),

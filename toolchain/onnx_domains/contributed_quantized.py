@@ -28,20 +28,12 @@ def _codes(parts: Decomposition, x: Tensor, scale: int, codes: int = 0) -> None:
     parts.result("QuantizeLinear", x, parts.input(scale), zero)
 
 
-def unary(operator: str) -> Compose:
+def elementwise(operator: str, *inputs: int, scale: int) -> Compose:
+    """Return the decomposition into an operator on the codes at `inputs`; `scale`: input with that of the result."""
+
     def compose(parts: Decomposition) -> None:
-        _codes(parts, parts.make(operator, _numbers(parts, 0)), 3)
-
-    return compose
-
-
-def leaky_relu(parts: Decomposition) -> None:
-    _codes(parts, parts.make("LeakyRelu", _numbers(parts, 0), alpha=parts.node.attribute("alpha", 0.01)), 3)
-
-
-def binary(operator: str) -> Compose:
-    def compose(parts: Decomposition) -> None:
-        _codes(parts, parts.make(operator, _numbers(parts, 0), _numbers(parts, 3)), 6)
+        operands = [_numbers(parts, index) for index in inputs]
+        _codes(parts, parts.make(operator, *operands, **parts.node.attributes), scale)
 
     return compose
 

@@ -61,8 +61,7 @@ def definition(node: Node) -> list[Any]:
     for index, part in enumerate(nodes):
         part.name = f"{node_name(proto)}/{part.op_type}{index}"
         for names in (part.input, part.output):
-            for place, name in enumerate(names):
-                names[place] = name if name in outside else f"{node_name(proto)}/{name}"
+            names[:] = [name if name in outside else f"{node_name(proto)}/{name}" for name in names]
     return nodes
 
 

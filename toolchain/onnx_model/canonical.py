@@ -27,7 +27,7 @@ from toolchain.onnx_model.opset import NEWEST, upgrade_node
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate
-from toolchain.onnx_nodes.messages import assign, live_nodes, subgraphs
+from toolchain.onnx_nodes.messages import assign, live_nodes, renamed, subgraphs
 
 _CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")
@@ -161,7 +161,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
     def _visit(self, proto: Any, names: Names) -> None:
         """Visit a node of the graph or of a subgraph."""
         if names:
-            proto = _rename(proto, names)
+            proto = renamed(proto, names)
         try:
             parts = upgrade_node(proto, self._version, self._value)
         except ModelError as error:
@@ -218,12 +218,3 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
             except ModelError as error:
                 raise self._refuse(proto, str(error)) from None
         self._append(proto)
-
-
-def _rename(proto: Any, names: Names) -> Any:
-    """Return a node of a subgraph with names of the graph."""
-    node = deepcopy(proto)
-    for field in (node.input, node.output):
-        for index, name in enumerate(field):
-            field[index] = names.get(name, name)
-    return node

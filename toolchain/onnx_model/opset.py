@@ -79,13 +79,13 @@ class OpsetRule(NamedTuple):
     rewrite: Callable[[Draft], None]
 
 
-def _input(name: str, index: int) -> Callable[[Draft], None]:
-    """Return a rewrite that converts an integer list attribute to an input."""
+def _input(name: str, index: int, dtype: Any = np.int64, otherwise: Any = None) -> Callable[[Draft], None]:
+    """Return a rewrite that converts an attribute to an input."""
 
     def rewrite(draft: Draft) -> None:
-        values = draft.take(name)
+        values = draft.take(name, otherwise)
         if values is not None:
-            draft.constant(index, np.array(values, np.int64))
+            draft.constant(index, np.array(values, dtype))
 
     return rewrite
 
@@ -102,14 +102,6 @@ def _pad(draft: Draft) -> None:
     draft.constant(1, np.array(pads, np.int64))
     if value:
         draft.like(2, value)
-
-
-def _slice(draft: Draft) -> None:
-    starts, ends, axes = (draft.take(name) for name in ("starts", "ends", "axes"))
-    draft.constant(1, np.array(starts, np.int64))
-    draft.constant(2, np.array(ends, np.int64))
-    if axes is not None:
-        draft.constant(3, np.array(axes, np.int64))
 
 
 def _dropout(draft: Draft) -> None:
@@ -151,10 +143,6 @@ def _resize(draft: Draft) -> None:
 
 def _roi_align(draft: Draft) -> None:
     draft.put(coordinate_transformation_mode="output_half_pixel")
-
-
-def _upsample_scales(draft: Draft) -> None:
-    draft.constant(1, np.array(draft.take("scales"), np.float32))
 
 
 def _upsample(draft: Draft) -> None:
@@ -204,10 +192,6 @@ def _grid_sample(draft: Draft) -> None:
     draft.put(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
 
 
-def _dft(draft: Draft) -> None:
-    draft.constant(2, np.array(draft.take("axis", 1), np.int64))
-
-
 def _mean_variance(draft: Draft) -> None:
     """Write the default axes explicitly, since shape inference lacks the default of MeanVarianceNormalization."""
     draft.put(axes=draft.attribute("axes", [0, 2, 3]))
@@ -223,7 +207,7 @@ _AXES = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSq
 RULES: dict[str, tuple[OpsetRule, ...]] = {
     "BatchNormalization": (OpsetRule(9, _batch_normalization),),
     "Clip": (OpsetRule(11, _clip),),
-    "DFT": (OpsetRule(20, _dft),),
+    "DFT": (OpsetRule(20, _input("axis", 2, otherwise=1)),),
     "Dropout": (OpsetRule(12, _dropout),),
     "GridSample": (OpsetRule(20, _grid_sample),),
     "GroupNormalization": (OpsetRule(21, _group_normalization),),
@@ -236,14 +220,14 @@ RULES: dict[str, tuple[OpsetRule, ...]] = {
     "Resize": (OpsetRule(11, _resize),),
     "RoiAlign": (OpsetRule(16, _roi_align),),
     "Scatter": (OpsetRule(11, _scatter),),
-    "Slice": (OpsetRule(10, _slice),),
+    "Slice": tuple(OpsetRule(10, _input(*pair)) for pair in (("starts", 1), ("ends", 2), ("axes", 3))),
     "Softmax": (OpsetRule(13, _softmax),),
     "Split": (OpsetRule(13, _input("split", 1)), OpsetRule(18, _split)),
     "STFT": (OpsetRule(NEWEST, _stft),),
     "Squeeze": (OpsetRule(13, _input("axes", 1)),),
     "TopK": (OpsetRule(10, _top_k),),
     "Unsqueeze": (OpsetRule(13, _input("axes", 1)),),
-    "Upsample": (OpsetRule(9, _upsample_scales), OpsetRule(10, _upsample)),
+    "Upsample": (OpsetRule(9, _input("scales", 1, np.float32)), OpsetRule(10, _upsample)),
 }
 """Operator -> its rules, oldest first."""
 

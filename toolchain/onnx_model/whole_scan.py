@@ -5,7 +5,6 @@ subtracts it from the other table and adds the squares. Unrolled, that is one st
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import ELEMENTWISE
 from toolchain.onnx_model.opset import upgrade_node
 from toolchain.onnx_nodes.evaluation import TensorInfo
-from toolchain.onnx_nodes.messages import attributes_of
+from toolchain.onnx_nodes.messages import attributes_of, renamed
 
 
 class WholeScan:
@@ -67,11 +66,8 @@ class WholeScan:
         if node.op_type == "Identity":
             self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
             return True
-        proto = deepcopy(node)
-        for index, name in enumerate(proto.input):
-            proto.input[index] = self._names.get(name, name)
-        for index, name in enumerate(proto.output):
-            proto.output[index] = self._inside(name) if name else ""
+        proto = renamed(node, self._names)
+        proto.output[:] = [self._inside(name) if name else "" for name in node.output]
         return all(map(self._part, upgrade_node(proto, self._version, self._constants.get)))
 
     def _part(self, proto: Any) -> bool:

@@ -1,7 +1,8 @@
 """Protobuf messages of ONNX."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from onnx import helper
@@ -10,6 +11,14 @@ from onnx import helper
 def attributes_of(proto: Any) -> dict[str, Any]:
     """Return the explicit attributes of a node, in the representation of onnx.helper."""
     return {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+
+
+def renamed(proto: Any, names: Mapping[str, str]) -> Any:
+    """Return a node with other names of tensors."""
+    node = deepcopy(proto)
+    for field in (node.input, node.output):
+        field[:] = [names.get(name, name) for name in field]
+    return node
 
 
 def assign(field: Any, messages: Iterable[Any]) -> None:

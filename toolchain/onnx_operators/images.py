@@ -202,10 +202,14 @@ def maximum_pool(node: Node) -> None:
     if _pool(node, x, out, shape, "MAX"):
         return
     lowest = -math.inf if x.dtype in FLOATS else {DataType.INT8: -128, DataType.UINT8: 0}.get(x.dtype, -(1 << 31))
-    node.layer(
-        "REDUCE", [patches(node, x, shape, windows_last=False, border=lowest)], out, function="MAX", m=out.elements,
-        n=math.prod(shape.kernel),
-    )  # fmt: skip
+    _reduce_windows(node, x, out, shape, "MAX", lowest)
+
+
+def _reduce_windows(
+    node: Node, x: TensorIR, out: TensorIR, shape: SpatialWindows, function: str, border: float = 0
+) -> None:  # fmt: skip
+    windows_of_x = patches(node, x, shape, windows_last=False, border=border)
+    node.layer("REDUCE", [windows_of_x], out, function=function, m=out.elements, n=math.prod(shape.kernel))
 
 
 def average_pool(node: Node) -> None:
@@ -220,10 +224,7 @@ def average_pool(node: Node) -> None:
     if not (counted and overhang) and _pool(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
         return
     total = node.temporary(out.shape, out.dtype)
-    node.layer(
-        "REDUCE", [patches(node, x, shape, windows_last=False)], total, function="SUM", m=out.elements,
-        n=math.prod(shape.kernel),
-    )  # fmt: skip
+    _reduce_windows(node, x, total, shape, "SUM")
     counts = np.ones(())
     for axis, size in enumerate(x.shape[2:]):
         first = np.arange(shape.output[axis]) * shape.strides[axis] - shape.before[axis]
