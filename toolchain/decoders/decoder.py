@@ -108,8 +108,8 @@ class Decoder:
         for node in nodes:
             if node.op_type == "Attention" and node.output[0] in attended:
                 maker = makers.get(node.input[1])
-                turns = maker is not None and maker.op_type == "RotaryEmbedding" and len(maker.input) > 3
-                positions.append(self._rotary(maker, tensors) if turns else NO_POSITIONS)
+                has_positions = maker is not None and maker.op_type == "RotaryEmbedding" and len(maker.input) > 3
+                positions.append(self._rotary(maker, tensors) if has_positions else NO_POSITIONS)
         return tuple(positions)
 
     def _rotary(self, node: Any, tensors: Mapping[str, Any]) -> Rotary:

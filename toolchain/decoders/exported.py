@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
+from toolchain.decoders.exported_attention import Finder, Heads, as_operator, transposes
 from toolchain.decoders.lengths import KnownTensors, are_different, are_equal, constant, rows_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -224,7 +224,7 @@ class _Form:
             if node.output[0] in by_end:
                 heads = by_end[node.output[0]]
                 readers = [reader for reader in self.graph.node if node.output[0] in reader.input]
-                replaced.update(reader.output[0] for reader in readers if turns(reader))
+                replaced.update(reader.output[0] for reader in readers if transposes(reader))
                 keys, values = (presents[append.present] for append in heads.appended)
                 yield from as_operator(heads, makers, (keys, values), readers)
             elif node.output[0] not in replaced:

@@ -18,7 +18,7 @@ from toolchain.onnx_nodes.messages import attributes_of
 _PRODUCTS = ("MatMul", "Gemm", "Softmax", "Attention")
 _UNSEEN = -1000.0
 """Maximum mask value at a hidden key; Softmax maps it to 0."""
-_TURN = [0, 2, 1, 3]
+_PERMUTATION = [0, 2, 1, 3]
 """Permutation between rows per token and rows per head, in both directions."""
 _TOLERANCE = {np.dtype(np.float16): 2e-2}
 _NEAR, _SAMPLE, _FAR = 2.0**-9, 64.0, 2.0**15
@@ -311,10 +311,10 @@ def as_operator(
         if role == "q" and len(attention.shape) == 3:
             name = add("Reshape", [name, f"{prefix}whole"], f"{prefix}q/whole")
         maker = makers.get(name)
-        if maker is not None and turns(maker):
+        if maker is not None and transposes(maker):
             name = maker.input[0]
         else:
-            name = add("Transpose", [name], f"{prefix}{role}/turned", perm=_TURN)
+            name = add("Transpose", [name], f"{prefix}{role}/turned", perm=_PERMUTATION)
         return add("Reshape", [name, f"{prefix}flat"], f"{prefix}{role}")
 
     shapes = {"flat": [0, 0, -1], "heads": [0, 0, attention.heads, -1],
@@ -325,16 +325,16 @@ def as_operator(
     results = [f"{prefix}attended", *presents]
     nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, attention.name, **numbers))
     heads = add("Reshape", [f"{prefix}attended", f"{prefix}heads"], f"{prefix}rows")
-    nodes += [helper.make_node("Identity", [heads], list(reader.output)) for reader in readers if turns(reader)]
+    nodes += [helper.make_node("Identity", [heads], list(reader.output)) for reader in readers if transposes(reader)]
     if len(attention.shape) == 4:
-        add("Transpose", [heads], attention.end.output[0], perm=_TURN)
+        add("Transpose", [heads], attention.end.output[0], perm=_PERMUTATION)
         return nodes
     nodes.append(constant(np.array([attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}single"))
-    turned = add("Transpose", [heads], f"{prefix}turned", perm=_TURN)
+    turned = add("Transpose", [heads], f"{prefix}turned", perm=_PERMUTATION)
     add("Reshape", [turned, f"{prefix}single"], attention.end.output[0])
     return nodes
 
 
-def turns(node: Any) -> bool:
+def transposes(node: Any) -> bool:
     """Check whether a node transposes between rows per token and rows per head."""
-    return node.op_type == "Transpose" and [list(attribute.ints) for attribute in node.attribute] == [_TURN]
+    return node.op_type == "Transpose" and [list(attribute.ints) for attribute in node.attribute] == [_PERMUTATION]

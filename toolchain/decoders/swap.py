@@ -62,7 +62,7 @@ def copies(
 
 
 def _copy(
-    name: str, source: tuple[int, int], result: tuple[int, int], size: tuple[int, int], target: Target, turn: int
+    name: str, source: tuple[int, int], result: tuple[int, int], size: tuple[int, int], target: Target, index: int
 ) -> Command:
     """Return a COPY command; source and result: (address, row pitch in bytes); size: (rows, bytes per row)."""
     share = target.workspace // SHARES // SLOT * SLOT
@@ -76,7 +76,7 @@ def _copy(
             out_addr=result[0], tile_m=max(1, min(rows, capacity // wide)), tile_n=wide,
         ),
         Extended.make(
-            Opcode.COPY, m=1, n=1, k=rows, workspace=SPM_BASE + turn % SHARES * share, workspace_bytes=share,
+            Opcode.COPY, m=1, n=1, k=rows, workspace=SPM_BASE + index % SHARES * share, workspace_bytes=share,
             own={"dim3": columns, "stride_in": (0, 0, source[1], 1), "stride_out": (0, 0, result[1], 1)},
         ),
     )  # fmt: skip

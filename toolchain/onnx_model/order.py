@@ -25,7 +25,7 @@ def in_order(graph: Any) -> None:
             in_order(inner)
 
 
-def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
+def defer_constants(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
     """Return the nodes in order, with nodes that depend on `constants` alone moved right before their first reader:
     some exporters compute all weights at the start, which would keep them all in memory."""
     reads, fixed = [_reads(node) for node in nodes], set(constants)

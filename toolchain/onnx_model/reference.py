@@ -13,7 +13,7 @@ from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
-from toolchain.onnx_model.order import constants_late
+from toolchain.onnx_model.order import defer_constants
 from toolchain.onnx_nodes.messages import assign, subgraphs
 from toolchain.onnx_reference.corrected import CORRECTED
 
@@ -122,7 +122,7 @@ def evaluate(
     keeps all tensors of a model.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    nodes = constants_late(proto.graph.node, constants.keys() - inputs.keys())
+    nodes = defer_constants(proto.graph.node, constants.keys() - inputs.keys())
     pieces = [nodes[at : at + TOGETHER] for at in range(0, len(nodes), TOGETHER)]
     reads = [set[str]().union(*map(_reads, piece)) for piece in pieces]
     last = {name: at for at, piece in enumerate(reads) for name in piece} | dict.fromkeys(names, len(pieces))

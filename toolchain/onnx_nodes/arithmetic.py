@@ -174,20 +174,20 @@ def _axes(node: NodeView) -> list[int] | None:
     return sorted(int(axis) % rank for axis in axes)
 
 
-def _turn(parts: Decomposition) -> str:
+def _reversal(parts: Decomposition) -> str:
     """Return an order-reversing operator that is its own inverse. For integers it is BitwiseNot, since the lowest has
     no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
 def reduce_min(parts: Decomposition) -> None:
-    node, attributes, turn = parts.node, parts.node.attributes, _turn(parts)
+    node, attributes, reversal = parts.node, parts.node.attributes, _reversal(parts)
     axes = [parts.input(1)] if node.has(1) else []
-    parts.result(turn, parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes))
+    parts.result(reversal, parts.make("ReduceMax", parts.make(reversal, parts.input(0)), *axes, **attributes))
 
 
 def arg_min(parts: Decomposition) -> None:
-    parts.result("ArgMax", parts.make(_turn(parts), parts.input(0)), **parts.node.attributes)
+    parts.result("ArgMax", parts.make(_reversal(parts), parts.input(0)), **parts.node.attributes)
 
 
 def reduce_product(parts: Decomposition) -> None:

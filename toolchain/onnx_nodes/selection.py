@@ -158,7 +158,7 @@ def scatter_elements(parts: Decomposition) -> None:
     node, shape = parts.node, parts.node.shape(0)
     if reduction := _reduction(node):
         scatter = _compare(parts)
-        _turn_back(parts, scatter, _reduce(parts, scatter, reduction))
+        _restore_axis(parts, scatter, _reduce(parts, scatter, reduction))
         return
     indices = node.constant(1)
     if indices is None:
@@ -211,7 +211,7 @@ def _place(parts: Decomposition) -> None:
     place = last.max(0) * width + np.arange(width)
     updates = parts.make("Gather", scatter.updates.reshape(count * width), place)
     data = scatter.data.reshape(scatter.size, width)
-    _turn_back(parts, scatter, (last < 0).where(data, updates))
+    _restore_axis(parts, scatter, (last < 0).where(data, updates))
 
 
 def _last(mask: Tensor, numbers: Values) -> Tensor:
@@ -264,7 +264,7 @@ def _bound(node: NodeView, size: int, count: int, width: int) -> None:
                     f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
 
 
-def _turn_back(parts: Decomposition, scatter: _Compared, result: Tensor) -> None:
+def _restore_axis(parts: Decomposition, scatter: _Compared, result: Tensor) -> None:
     """Compose the result, with the axis moved back."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:

@@ -11,10 +11,10 @@ MAX_LENGTH = 8192
 def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return (cosines, sines) of exp(-2 pi i row column / length); the inverse has the opposite sign and a factor 1 /
     length."""
-    turns = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
+    angles = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
     factor = 1 / length if inverse else 1.0
     sign = 1.0 if inverse else -1.0
-    return (factor * np.cos(turns)).astype(kind), (factor * sign * np.sin(turns)).astype(kind)
+    return (factor * np.cos(angles)).astype(kind), (factor * sign * np.sin(angles)).astype(kind)
 
 
 def _transform(parts: Decomposition, x: Tensor, shape: tuple[int, ...], bins: int, *, inverse: bool) -> Tensor:

@@ -4,7 +4,7 @@ import random
 
 from onnx import NodeProto, helper
 
-from toolchain.onnx_model.order import constants_late
+from toolchain.onnx_model.order import defer_constants
 
 
 def _nodes(seed: int) -> list[NodeProto]:
@@ -22,7 +22,7 @@ def _nodes(seed: int) -> list[NodeProto]:
 def test_constants_stand_right_before_their_first_reader() -> None:
     for seed in range(200):
         nodes = _nodes(seed)
-        ordered = constants_late(nodes, {"w"})
+        ordered = defer_constants(nodes, {"w"})
         assert sorted(map(id, ordered)) == sorted(map(id, nodes))
         made, constant = {"x", "w"}, {"w"}
         for node in nodes:
