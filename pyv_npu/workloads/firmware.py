@@ -3,8 +3,7 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
@@ -13,10 +12,12 @@ from pyv_npu import boot
 from pyv_npu.boot import MODEL_SUFFIXES, find_program
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.faults.record import record_of
 from pyv_npu.platform import Platform, check_engine, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, PreparedWorkload, Session, Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEVEL = "CA_HYBRID"
 _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
@@ -85,7 +86,7 @@ def check_core(config: Config) -> None:
     check_engine(config)
 
 
-def load(program: str | Path | Program) -> Program:
+def load(program: "str | Path | Program") -> Program:
     """Load a program, named as in the argument, so that results do not depend on the package's path."""
     if isinstance(program, Program):
         return program
@@ -94,7 +95,7 @@ def load(program: str | Path | Program) -> Program:
 
 def run_program(
     config: Config,
-    program: str | Path | Program,
+    program: "str | Path | Program",
     args: Mapping[str, int] | None = None,
     session: Session = PLAIN,
     *,
@@ -127,7 +128,11 @@ def run_program(
         external = platform.external.to_json()
         figures |= {f"link_{name}": value for name, value in platform.external.host.items()}
         platform.external.close()
-    record = None if injection is None else record_of(platform, injection, loaded)
+    record = None
+    if injection is not None:
+        from pyv_npu.faults.record import record_of  # imports NumPy, which most programs do not need
+
+        record = record_of(platform, injection, loaded)
     hart, events = platform.hart, platform.events
     core = CoreRun(
         loaded,
@@ -147,7 +152,7 @@ def run_program(
     return Result(loaded.name, config, detail, hart.cycle, counters, events, core, figures, layers=layers)
 
 
-def run_whole(config: Config, program: str | Path | Program) -> Result[Detail]:
+def run_whole(config: Config, program: "str | Path | Program") -> Result[Detail]:
     """Run firmware with the arguments of the configuration. KeyboardInterrupt on Ctrl-C."""
     run = run_program(config, program, config.run.args)
     if run.stop.reason is StopReason.INTERRUPTED:

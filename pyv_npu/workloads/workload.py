@@ -3,16 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyv_ext.elf import Program
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.errors import UsageError
-from pyv_npu.faults.plan import Fault
-from pyv_npu.platform import Platform
 from pyv_npu.result import Comparison, Detail, Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyv_npu.faults.plan import Fault
+    from pyv_npu.platform import Platform
 
 SUBMITTING: Mapping[str, object] = {"npu.queue.full_policy": "stall"}
 """Defaults of workloads whose firmware only submits: ENQCMD_T waits for a free slot instead of retrying."""
@@ -34,9 +37,9 @@ class Session:
 
     console: Callable[[bytes], None] | None = None
     """Callback for the UART's bytes."""
-    drive: Callable[[Platform], Stop] | None = None
+    drive: "Callable[[Platform], Stop] | None" = None
     """Function that runs the loaded platform, for example from a snapshot or under a debugger; None: `Platform.run`."""
-    faults: Sequence[Fault] | None = None
+    faults: "Sequence[Fault] | None" = None
     """Faults to inject; with an empty list the run still records what a comparison with faults needs."""
     keep: bool = False
     """Whether a run without a core keeps its events, which a report needs."""
@@ -68,7 +71,7 @@ class Workload(ABC, Generic[D]):
     """Origin of these defaults, shown with a configuration."""
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> "tuple[Path, ...]":
         """Input files besides the program."""
         return ()
 
