@@ -11,6 +11,7 @@
 Percentiles are nearest ranks. Times are nanoseconds, computed from integer cycles.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
@@ -186,30 +187,28 @@ def tables(run: Run, model: str, kv: KvBytes) -> dict[str, bytes]:
             (0, request.id, model, request.input_toks, request.output_toks, ns_of(record.arrival, hz), end, times.e2e,
              queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), record.preemptions,
              record.recomputed, record.reused, record.peak, record.control, bytes_, aligned, record.swaps,
-             swapped.get(request.id, 0) * kv.token)
+             swapped[request.id] * kv.token)
         )  # fmt: skip
     return {"requests.csv": csv_text(COLUMNS, rows).encode(), "steps.csv": run.steps_csv}
 
 
 def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:
     """Return request -> bytes of keys and values that its steps read and wrote, and the same with aligned writes."""
-    read: dict[int, int] = {}
-    blocks_written: dict[int, int] = {}
-    window = kv.window
+    read, written, window = Counter[int](), Counter[int](), kv.window
     for row in ledger:
         for request, tokens, context in row.scheduled:
-            read[request] = read.get(request, 0) + (min(context, window) if window else context)
-            blocks_written[request] = blocks_written.get(request, 0) + tokens
+            read[request] += min(context, window) if window else context
+            written[request] += tokens
     return {
-        request: ((count + blocks_written[request]) * kv.token, count * kv.token + blocks_written[request] * kv.aligned)
+        request: ((count + written[request]) * kv.token, count * kv.token + written[request] * kv.aligned)
         for request, count in read.items()
     }
 
 
-def _swapped(ledger: Sequence[LedgerRow]) -> dict[int, int]:
+def _swapped(ledger: Sequence[LedgerRow]) -> Counter[int]:
     """Return request -> tokens copied to and from swap space, in sum."""
-    tokens_by_request: dict[int, int] = {}
+    tokens_by_request = Counter[int]()
     for row in ledger:
         for request, tokens in row.swapped:
-            tokens_by_request[request] = tokens_by_request.get(request, 0) + tokens
+            tokens_by_request[request] += tokens
     return tokens_by_request

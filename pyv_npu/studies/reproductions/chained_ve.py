@@ -83,14 +83,13 @@ def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Cas
 def windows() -> list[dict[str, int]]:
     """Compute steps with a causal window, a diagonal mask: the gain of the mask skip grows with sparsity."""
     unit = ChainedConfig(T=PAPER_ENGINES, lanes=1, lat=0, restart=0)
-    rows = []
-    for window in WINDOWS:
-        steps = [
-            chained.masked(replace(unit, mask_skip=skip), PAPER_LENGTH, PAPER_LENGTH, 1, 8, window=window).steps
-            for skip in ("tile", "dataflow")
-        ]
-        rows.append({"window": window, "chain": steps[0], "mask_skip": steps[1]})
-    return rows
+
+    def steps(skip: str, window: int) -> int:
+        return chained.masked(replace(unit, mask_skip=skip), PAPER_LENGTH, PAPER_LENGTH, 1, 8, window=window).steps
+
+    return [
+        {"window": window, "chain": steps("tile", window), "mask_skip": steps("dataflow", window)} for window in WINDOWS
+    ]
 
 
 WINDOWS = (0, 128, 64, 32, 16)

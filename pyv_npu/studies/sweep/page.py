@@ -5,17 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyv_npu.report.charts import FLAT
 from pyv_npu.report.page import render
 from pyv_npu.sections import Cell, Details, Note, Part, Section, Table, Tile, Value, Verdict, as_text
-from pyv_npu.studies.sweep import charts
-from pyv_npu.studies.sweep.effects import (
-    BreakEven,
-    break_even,
-    crossing_text,
-    high_is_good,
-    main_effect,
-    numbers,
-    pareto,
-    sensitivity,
-)
+from pyv_npu.studies.sweep import charts, effects
 from pyv_npu.studies.sweep.figures import COSTS
 from pyv_npu.studies.sweep.figures import Cell as Figure
 from pyv_npu.studies.sweep.table import ERROR, MODE, POINT
@@ -38,7 +28,7 @@ def text(program: str, points: Points) -> str:
     """Format the sweep for a terminal: the sentences and the first rows of the table."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
-    figures = [name for name in points.named if numbers(points, name)]
+    figures = [name for name in points.named if effects.numbers(points, name)]
     table = Section("points", "", [head, *_verdict(points, figures), _points(points)])
     return as_text([table, _failures(points)], SHOWN)
 
@@ -53,7 +43,7 @@ def page(
     """Render the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
     report of point N; `links`: by point, the path of its report or result."""
     failed = sum(row[ERROR] is not None for row in points.rows)
-    figures = [name for name in points.named if numbers(points, name)]
+    figures = [name for name in points.named if effects.numbers(points, name)]
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
     tiles = [Tile("points", number(len(points.rows)), "points" + (f", {failed:,} failed" if failed else ""))]
     sections = [Section("table", "Table", _table(points, command, links))]
@@ -80,8 +70,8 @@ def _failures(points: Points) -> Section:
 
 def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
     """Return the best point by a figure: `most` or `least`, its row and the value."""
-    high = high_is_good(figure)
-    row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
+    high = effects.high_is_good(figure)
+    row, value = (max if high else min)(effects.numbers(points, figure), key=lambda item: item[1])
     return "most" if high else "least", dict(row), value
 
 
@@ -91,7 +81,7 @@ def sentences(points: Points, figure: str) -> Iterator[str]:
     word, row, value = best_of(points, figure)
     settings = ", ".join(f"{axis} = {row[axis]}" for axis in points.axes)
     yield f"Point {row[POINT]} has the {word} {figure}, {quantity(value, unit)}: {settings}."
-    strong = [effect for effect in sensitivity(points, figure) if effect.axis != MODE]
+    strong = [effect for effect in effects.sensitivity(points, figure) if effect.axis != MODE]
     if strong and strong[0].share:
         first, *rest = strong
         weak = ", ".join(
@@ -99,7 +89,7 @@ def sentences(points: Points, figure: str) -> Iterator[str]:
         )
         yield (f"Change {first.axis} first: it moves the mean of {figure} by {quantity(first.share, 'share')}, from "
                f"{number(first.low)} to {quantity(first.high, unit)}" + (f"; {weak}." if weak else "."))  # fmt: skip
-    modes = dict(main_effect(points, MODE, figure)) if MODE in points.axes else {}
+    modes = dict(effects.main_effect(points, MODE, figure)) if MODE in points.axes else {}
     if len(modes) == 2:
         (loser, high), (winner, low) = sorted(modes.items(), key=lambda item: -item[1])
         ratio = f"{number(high / low)}x " if low else ""
@@ -112,10 +102,10 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
     unit = points.figures[figure].unit
     word, row, value = best_of(points, figure)
     tiles = [Tile(f"{word}.{figure}", quantity(value, unit), f"{word} {figure}, point {row[POINT]}")]
-    values = [result for _, result in numbers(points, figure)]
+    values = [result for _, result in effects.numbers(points, figure)]
     if min(values) > 0:
         tiles.append(Tile("spread", f"{number(max(values) / min(values))}x", f"{figure}, largest over least point"))
-    strong = [effect for effect in sensitivity(points, figure) if effect.axis != MODE]
+    strong = [effect for effect in effects.sensitivity(points, figure) if effect.axis != MODE]
     if strong:
         tiles.append(Tile("strongest", strong[0].axis, f"moves {figure} most: {quantity(strong[0].share, 'share')}"))
     return tiles
@@ -162,21 +152,21 @@ def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
 
     rows: list[list[Value]] = [
         [figure, effect.axis, mean(effect.low, figure), mean(effect.high, figure), effect.share]
-        for figure in figures for effect in sensitivity(points, figure) if effect.share and figure not in COSTS
+        for figure in figures for effect in effects.sensitivity(points, figure) if effect.share and figure not in COSTS
     ]  # fmt: skip
     heads = ("figure", "axis", "least mean", "largest mean", "distance over the mean of all")
     return [Table(heads, rows, ("", "", "", "", "share"))] if rows else []
 
 
 def _heat(points: Points, figure: str) -> list[Part]:
-    ranked = [effect.axis for effect in sensitivity(points, figure)]
+    ranked = [effect.axis for effect in effects.sensitivity(points, figure)]
     return [charts.heat(points, ranked[1], ranked[0], figure)] if len(ranked) > 1 else []
 
 
 def _front(
     points: Points, front: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
 ) -> list[Part]:
-    best = pareto(points, *front)
+    best = effects.pareto(points, *front)
     if len(set(front)) < 2 or not best:
         return []
     heads = list(dict.fromkeys([*points.axes, *front]))
@@ -188,10 +178,10 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     parts: list[Part] = []
     rows: list[tuple[str, ...]] = []
     for name in BREAK_EVEN:
-        crossings = list(break_even(points, name)) if name in figures else []
+        crossings = list(effects.break_even(points, name)) if name in figures else []
         for axis in dict.fromkeys(crossing.axis for crossing in crossings):
             lines = [crossing for crossing in crossings if crossing.axis == axis]
-            parts.append(Note(crossing_text(name, axis, lines)))
+            parts.append(Note(effects.crossing_text(name, axis, lines)))
             rows += [(name, axis, _settings(line), ", ".join(map(number, line.at))) for line in lines if line.at]
     heads = ("figure", "axis", "everything else", "equal at")
     return [
@@ -200,5 +190,5 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     ]
 
 
-def _settings(crossing: BreakEven) -> str:
+def _settings(crossing: effects.BreakEven) -> str:
     return ", ".join(f"{name} = {value}" for name, value in crossing.fixed.items()) or "nothing"
