@@ -94,16 +94,18 @@ class LayerTimes:
         run = self._simulator.run([Chunk(tokens, context)], Parts.ATTENTION, 1, self.kv, resident)
         return Attention(*run.attention(0))
 
-    def _attended(self, context: int) -> int:
-        """Return the context of a token, limited to twice the sliding window, after which time is constant."""
-        return min(context, 2 * self.shape.cache_window) if self.shape.cache_window else context
+    def _attended(self, tokens: int, context: int) -> int:
+        """Return the context of a chunk; of a token at most twice the sliding window, after which time is constant."""
+        window = self.shape.cache_window
+        return min(context, 2 * window) if window and tokens == 1 else context
 
     def attention(self, tokens: int, context: int, resident: bool) -> Attention:
         """Return the cycles of a chunk; `resident`: the activations of the step are in the scratchpad."""
 
         def at_context(count: int) -> Sequence[int]:
-            limit = self._attended if count == 1 else int
-            return all_between(CONTEXTS, context, lambda point: self._attentions[count, limit(point), resident])
+            return all_between(
+                CONTEXTS, context, lambda point: self._attentions[count, self._attended(count, point), resident]
+            )
 
         return Attention(*all_between(CHUNKS, tokens, at_context))
 
@@ -132,7 +134,7 @@ class LayerTimes:
 
         def at_count(count: int) -> int:
             return between(
-                CONTEXTS, context, lambda point: self._simulated_batches[count, self._attended(point), resident]
+                CONTEXTS, context, lambda point: self._simulated_batches[count, self._attended(1, point), resident]
             )
 
         return between([*(at for at in ROUND if at < full), full, 2 * full], requests, at_count)
