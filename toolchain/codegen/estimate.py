@@ -76,18 +76,12 @@ class Estimate:
         demand = self.sizes.demand(tile, loops) if demand is None else demand
         if self.sizes.need(demand, 1, loops) > self._target.workspace:
             return 0
-        lanes = self._lanes(tile, 1, demand, loops)
+        engines = self._engines(tile, 1, demand, loops)
         for ahead in range(FARTHEST, 1, -1):
             fits = self.sizes.need(demand, ahead, loops) <= self._target.workspace
-            if fits and self._lanes(tile, ahead, demand, loops) == lanes:
+            if fits and self._engines(tile, ahead, demand, loops) == engines:
                 return ahead
         return 1
-
-    def _lanes(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> int:
-        """Return the engines that take part with buffers for so many tiles ahead."""
-        if self.product is not None:
-            return self.product.lanes(tile, ahead, demand, loops)
-        return self._engines(tile, ahead, demand)
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
         """Return the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
@@ -114,10 +108,12 @@ class Estimate:
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + step
         return max(load.computed, transfers) + exposed, load
 
-    def _engines(self, tile: Tile, ahead: int, demand: dict[str, int]) -> int:
+    def _engines(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None = None) -> int:
         """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
         them."""
         layer, target = self._layer, self._target
+        if self.product is not None:
+            return self.product.lanes(tile, ahead, demand, loops)
         if layer.op_type == "ATTN_T":
             units, chains = target.engines, layer.integer("kv_heads") * -(-self._extent[0] // tile[0])
         else:

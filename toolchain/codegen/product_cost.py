@@ -430,10 +430,9 @@ class ProductCost:
         rows, columns = (m, tile[0], nest.tiles_m, port_cycles[1]), (n, tile[1], nest.tiles_n, port_cycles[0])
         (extent, size, count, reads), across = (columns, rows) if nest.by_columns else (rows, columns)
         saved = _saved(result, *across, nest.tiles_k)
-        chain = nest.outputs // nest.chains * (across[2] * result - saved) // across[2]
-        narrow = range(0)
-        if nest.outputs == nest.chains and saved:  # each chain is a tile of the result
-            chain, narrow = result, range(across[2] - 1, nest.chains, across[2])
+        single = nest.outputs == nest.chains  # a chain is a tile of the result
+        chain = result if single else nest.outputs // nest.chains * (across[2] * result - saved) // across[2]
+        narrow = range(across[2] - 1, nest.chains, across[2]) if single and saved else ()
         short = _saved(chain, extent, size, count, reads, nest.steps // nest.chains)
         ends = nest.chains // count
         busiest = 0

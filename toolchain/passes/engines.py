@@ -53,7 +53,9 @@ def run(graph: Graph, target: Target) -> Graph:
             layer.op_type in PRODUCTS and layer.integers("tile") and "engines" not in layer.attributes
             for layer in group
         ):
-            concurrent = concurrent_layers[group[0].id] if _shares(group) else None
+            single = len(group) == 1 and group[0].integer("batch", 1) == 1
+            shares = single and group[0].integer("buffers", 1) > 1
+            concurrent = concurrent_layers[group[0].id] if shares else None
             measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
             key = (
                 concurrent and concurrent.copies,
@@ -173,13 +175,6 @@ def _best(
             if time is not None and (min_time is None or time < min_time):
                 best, min_time = [candidate], time
     return best
-
-
-def _shares(group: Sequence[LayerIR]) -> bool:
-    """Check whether a layer shares the scratchpad with others."""
-    layer = group[0]
-    single = len(group) == 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
-    return single and layer.integer("buffers", 1) > 1
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
