@@ -21,20 +21,17 @@ class MacroEmitter:
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
-        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
-        self.roles = [graph.tensors[name].role for name in layer.inputs]
+        self.sources = [graph.tensors[name] for name in layer.inputs]
+        self.kinds = [source.dtype for source in self.sources]
         self.kind = graph.tensors[layer.outputs[0]].dtype
-        self.bytes_in = [graph.tensors[name].size for name in layer.inputs]
         self.bytes_out = graph.tensors[layer.outputs[-1]].size
         """Bytes of the last output. Keys and values have the same size."""
-        self.sizes = [graph.tensors[name].elements for name in layer.inputs]
         self.inputs = [memory.address(graph, name) for name in layer.inputs]
         self.outs = [memory.address(graph, name) for name in layer.outputs]
         self.out = self.outs[0]
-        self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
+        self.pitches = [self.sources[0].pitch, graph.tensors[layer.outputs[0]].pitch]
         """Row pitch of in0 and of the result, elements; 0 for contiguous rows."""
         self._operands = StoredOperands(graph, layer, memory)
-        self.input_pitches = [graph.tensors[name].pitch for name in layer.inputs]
         self.commands: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = layer.integer("turn", turn)

@@ -29,7 +29,7 @@ def _finish(e: MacroEmitter) -> dict[str, Any]:
     word = 0 if "bias_column" in operands else int(Activation[layer.text("activation", "NONE")])
     for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
         word |= int(bit) if step in operands else 0
-    if "scale" in operands and e.sizes[2 + list(operands).index("scale")] > 1:
+    if "scale" in operands and e.sources[2 + list(operands).index("scale")].elements > 1:
         word |= int(Epilogue.PER_CHANNEL)
     zeros = tuple(layer.integer(f"zero{place}") for place in ("0", "1", "_in2", "_out"))
     addresses = {"bias": operands.get("bias", 0), "scale": operands.get("scale", 0), "in2": operands.get("residual", 0)}
@@ -52,8 +52,8 @@ def gemm(e: MacroEmitter) -> None:
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
     books, per_op = _codebooks(e)
-    if e.input_pitches[1]:
-        words["ld1"] = e.input_pitches[1] * BITS[e.kinds[1]] // 8
+    if e.sources[1].pitch:
+        words["ld1"] = e.sources[1].pitch * BITS[e.kinds[1]] // 8
     size = m * n * BITS[e.kind] // 8
     for index in range(layer.integer("batch")):
         fields = {
@@ -230,7 +230,7 @@ def rope(e: MacroEmitter) -> None:
 
 def kv_append(e: MacroEmitter) -> None:
     """Emit commands that append token rows to a log, starting at the position."""
-    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.input_pitches[0], {}, Appended.ACTIVATION)
+    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.sources[0].pitch, {}, Appended.ACTIVATION)
 
 
 def kv_update(e: MacroEmitter) -> None:
@@ -239,7 +239,7 @@ def kv_update(e: MacroEmitter) -> None:
     for side, out in enumerate(e.outs):
         index = sides + 1 + side
         scale = _kv_scale(e, index) if index < len(e.inputs) else {}
-        _append(e, e.inputs[side], out, e.inputs[sides], e.kinds[side], e.input_pitches[side], scale)
+        _append(e, e.inputs[side], out, e.inputs[sides], e.kinds[side], e.sources[side].pitch, scale)
 
 
 def _append(
@@ -272,7 +272,7 @@ def attention(e: MacroEmitter) -> None:
     tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size, "param0": float_bits(layer.real("softcap", 0.0))}
     zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
     batch = layer.integer("batch", 1)
-    tokens = e.bytes_in[1] // batch
+    tokens = e.sources[1].size // batch
     new, kind, step, pitch = _new_tokens(e)
     scale = _kv_scale(e, 4) if len(e.inputs) - 2 * bool(new) > 4 else {}
     for index in range(batch):
@@ -292,7 +292,7 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
         return 0, DataType.NONE, 0, 0
     (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
     width = layer.integer("kv_heads") * layer.integer("n") // layer.integer("heads")
-    pitch = (e.input_pitches[-2] or width) * BITS[kind] // 8
+    pitch = (e.sources[-2].pitch or width) * BITS[kind] // 8
     if not -(1 << 31) <= second - first < 1 << 31:
         raise ModelError(
             f"layer {layer.id}: new keys and values lie {second - first} bytes apart, a command reaches 2 GiB: "
@@ -304,7 +304,7 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
 def _kv_scale(e: MacroEmitter, index: int) -> dict[str, Any]:
     """Return the words for `scale`: scales of integer keys and values, per head or per head and token, or the parameter
     block of encoded keys and values."""
-    per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
+    per = Epilogue.PER_TOKEN if e.sources[index].role is Role.KV else Epilogue.PER_CHANNEL
     bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
     return {"scale": e.inputs[index], "epilogue": int(bits)}
 
