@@ -66,7 +66,8 @@ def _head(runs: Runs, config: Config) -> str:
     run = next(iter(runs.values()))
     core = "timing only" if run["core"] is None and run["cycles"] is not None else f"core {run['core'] or 'none'}"
     modes = run["mode"] if len(runs) == 1 else " against ".join(runs)
-    words = [*([modes] if modes else []), core, run["sim_level"], f"{config.npu.clock_hz / 1e6:g} MHz"]
+    timing = ["timing only"] * run.get("timing_only", False)
+    words = [*([modes] if modes else []), core, *timing, run["sim_level"], f"{config.npu.clock_hz / 1e6:g} MHz"]
     return f"{run['program']}: {', '.join(words)}"
 
 

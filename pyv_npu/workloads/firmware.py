@@ -30,9 +30,6 @@ class FirmwareTimingDetail(Detail):
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True}
 
-    def text(self, result: Result[Any]) -> str:
-        return "timing only: the NPU computed no values; memory except status words is as the program left it"
-
 
 @dataclass(frozen=True)
 class Firmware(Workload[Detail]):

@@ -93,6 +93,14 @@ def test_firmware_without_values_has_the_same_events_and_passes(
     assert with_values["outputs_sha256"] != without["outputs_sha256"]
 
 
+def test_the_summary_of_firmware_says_that_values_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    heads = []
+    for more in ([], ["--timing-only"]):
+        assert main(["run", "gemm", "--mode", "tight", *more]) == 0
+        heads.append(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("gemm: tight")))
+    assert heads == [f"gemm: tight, core fast, {words}CA_HYBRID, 1200 MHz" for words in ("", "timing only, ")]
+
+
 def test_a_snapshot_goes_on_with_values_only_where_it_was_taken_with_them() -> None:
     platforms = [Platform(load().config, values=values) for values in (True, False)]
     for platform in platforms:
