@@ -29,8 +29,8 @@ DEFECTS = (
         "tests/pyv_ext/engines/test_posted_stores.py::test_characters_that_are_sent_back_are_seen",
     ),
     Defect(
-        "results keep a view of their source", "npu_device/issue/results.py",
-        "result = data if data.flags.owndata else data.copy()", "result = data",
+        "results keep a view of their source", "npu_device/reservation/results.py",
+        "copy_bytes(result.data, source, size)", "result.data = source",
         SAMPLING,
     ),
     Defect(
