@@ -18,7 +18,6 @@ from toolchain.onnx_model import dimensions
 from toolchain.onnx_model.canonical import canonical, rename
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
-from toolchain.onnx_model.order import in_order
 from toolchain.onnx_model.rewriter import MAX_NODES
 from toolchain.onnx_nodes.evaluation import (
     MAX_FOLDED,
@@ -29,6 +28,7 @@ from toolchain.onnx_nodes.evaluation import (
     type_name,
 )
 from toolchain.onnx_nodes.messages import assign, subgraphs
+from toolchain.onnx_nodes.order import in_order
 from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_nodes.view import node_name
 

@@ -13,8 +13,8 @@ from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
-from toolchain.onnx_model.order import defer_constants
 from toolchain.onnx_nodes.messages import assign, subgraphs
+from toolchain.onnx_nodes.order import defer_constants
 from toolchain.onnx_reference.corrected import CORRECTED
 
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")

@@ -4,7 +4,7 @@ import random
 
 from onnx import NodeProto, helper
 
-from toolchain.onnx_model.order import defer_constants
+from toolchain.onnx_nodes.order import defer_constants
 
 
 def _nodes(seed: int) -> list[NodeProto]:
