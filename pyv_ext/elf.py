@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.errors import PyvExtError
-from pyv_ext.inlined import InlinedFunctions
 from pyv_ext.source_lines import SECTIONS, SourceLine, SourceLines
 from pyv_native.elf_tables import (
     ALLOCATED,
@@ -37,6 +36,8 @@ from pyv_native.elf_tables import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyv_ext.inlined import InlinedFunctions
 
 
 class ElfError(PyvExtError):
@@ -88,8 +89,10 @@ class Program:
     """Bits of the addresses and registers that it was built for."""
 
     @cached_property
-    def inlined(self) -> InlinedFunctions:
+    def inlined(self) -> "InlinedFunctions":
         """Inlined functions by address."""
+        from pyv_ext.inlined import InlinedFunctions  # needed for profiles only
+
         return InlinedFunctions(self.lines)
 
     def function_at(self, address: int) -> Symbol | None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the most similar of `names` as a question to append to a message; empty if none is similar."""
+    from difflib import get_close_matches  # starting a command needs it for errors only
+
     names = list(names)
     transposed = [other for other in names if sorted(other) == sorted(name)]
     similar = transposed or get_close_matches(name, names, 1, 0.7 if len(name) > 4 else 0.65)  # `cnm` and `cnn`: 0.67

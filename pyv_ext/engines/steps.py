@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step, leave
-from pyv_ext.engines.floating import floating_step
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, OpClass
@@ -33,6 +32,8 @@ def step_of(core: "Engine", pc: int, instruction: Instruction) -> Step:
     op_class = instruction.row.op_class
     cached, execute = _CACHED.get(op_class), _UNCACHED.get(op_class)
     if instruction.row.floating:
+        from pyv_ext.engines.floating import floating_step  # programs without floating point start without it
+
         access = leave if execute is None else partial(execute, core, instruction)
         return floating_step(core.hart, pc, instruction, access, partial(_illegal, core, instruction))
     if cached is not None:

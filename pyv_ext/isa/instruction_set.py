@@ -10,7 +10,6 @@ from pyv_ext.isa import atomics, bit_manipulation, compressed, expressions, floa
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.expression_tree import check
 from pyv_ext.isa.row import MAX_EXTRA, Instruction, InstructionDef, OpClass
-from pyv_ext.isa.text import text as assembly_text
 from pyv_ext.protocols import CustomInstruction, Operands, Value
 
 EXTENSIONS: dict[str, tuple[InstructionDef, ...]] = {
@@ -174,7 +173,9 @@ class Isa:
         """
         instruction = self.decode(word)
         if instruction is not None:
-            return assembly_text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
+            from pyv_ext.isa.text import text  # a run disassembles nothing
+
+            return text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
     def meaning(self, word: int) -> str:
