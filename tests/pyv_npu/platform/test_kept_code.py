@@ -45,7 +45,7 @@ def test_cold_warm_damaged_and_without(tmp_path: Path) -> None:
     assert len(made) >= 4
     assert result(tmp_path) == cold
     assert kept(tmp_path).keys() == made.keys()
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob("*.code"):  # with another key of the HMAC, files would differ
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert result(tmp_path) == cold
