@@ -12,8 +12,8 @@ from npu_device.config import NpuConfig
 MODELS = [name for name in splits.MODELS if name != f"{splits.DECODER} decode"]  # whose layers are equal
 
 KNOWN = {("mobilenet_v2_int8", "clusters"): 2.5}
-"""Model that one more takes up to so many percent more: each layer is split by its own cycles, and the parts of one pass
-their results through the DRAM that stayed in the scratchpad before (docs/models.md)."""
+"""Model that takes up to so many percent more with one more: each layer is split by its own cycles, and its parts pass
+results through DRAM that stayed in the scratchpad before (docs/models.md)."""
 
 
 def test_what_one_more_costs_is_in_percent_of_what_it_took() -> None:

@@ -236,7 +236,7 @@ def test_gptq_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_gptq_that_cannot_be_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=":1: rounding: up: must be nearest or gptq"):
+    with pytest.raises(BadInputError, match=":1: rounding: up: must be one of nearest, gptq"):
         load_qconfig(write(tmp_path, "rounding: up\n"))
     with pytest.raises(BadInputError, match="rounding: gptq: no weights have 4 or 2 bits: qbits_weight_default: 4"):
         load_qconfig(write(tmp_path, "{qbits_weight_default: 8, rounding: gptq}\n"))
