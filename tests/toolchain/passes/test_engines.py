@@ -114,6 +114,18 @@ def test_independent_layers_are_measured_side_by_side() -> None:
         assert not {product.in0_addr, product.in1_addr} & set(in_dram)
 
 
+def test_layers_with_a_waiting_product_between_them_are_no_reason_for_fewer_engines() -> None:
+    """As in ResNet-50: the 3 x 3 convolution waits for the first and has the whole scratchpad, so the shortcut after it
+    does not run beside the first."""
+    b = Builder()
+    first = b.node("Relu", b.node("Conv", "x", b.weight(256, 512, 1, 1)))
+    second = b.node("Relu", b.node("Conv", first, b.weight(256, 256, 3, 3), pads=[1] * 4, strides=[2, 2]))
+    shortcut = b.node("Conv", "x", b.weight(1024, 512, 1, 1), strides=[2, 2])
+    y = b.node("Add", b.node("Conv", second, b.weight(1024, 256, 1, 1)), shortcut)
+    made = compiled(b.model("m", [1, 512, 28, 28], y, [1, 1024, 14, 14]), device(2))
+    assert asked(made) == [0] * 4
+
+
 def test_a_model_becomes_the_same_commands_every_time() -> None:
     one, two = (compiled(one_convolution(), device(4)) for _ in range(2))
     assert one.commands == two.commands
