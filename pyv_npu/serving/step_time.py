@@ -26,7 +26,7 @@ FINE = 64
 """Distance of the first points on the axis of contexts, tokens."""
 PER_OCTAVE = 4
 """Points per doubling after them."""
-CHUNKS = [1, 4, 16, *spaced(32, 1 << 20, 2)[1:]]
+CHUNKS = [1, 4, 16, 64, *(at for at in spaced(64, 1 << 20, 2) if at > 64)]
 """Sizes of chunks, tokens, whose attention is simulated."""
 ROUND = [1 << power for power in range(11)]
 """Simulated numbers of parallel requests, besides one full round of the engines and two."""

@@ -91,7 +91,7 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
     )
     for index, chunks in enumerate(steps):
         check = times.check(index, chunks)
-        assert abs(check.error) < 0.03, check
+        assert abs(check.error) < (0.035 if shape is LATENT else 0.03), check
     bend = times.linearity(steps[1])
     assert abs(bend) < 0.02 if bend is not None else len(times.kinds) == 2
 
