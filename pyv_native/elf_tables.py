@@ -1,7 +1,8 @@
 """Tables of an ELF file: headers, sections, symbols, notes and attributes as records of numbers.
 
-Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and their sizes
-bound the time and memory of a damaged file by its size. ValueError for tables that are damaged or outside the file.
+Numbers, and names of fields, are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and
+their sizes bound the time and memory of a damaged file by its size. ValueError or LookupError for tables that are
+damaged or outside the file.
 pyelftools reads debug information (`pyv_ext.source_lines`); its readers of these tables would take a tenth of the start
 of a run.
 """

@@ -2,7 +2,7 @@
 
 from npu_device.abi.errors import TicketError
 from npu_device.config import SpmConfig
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 
 _MASK_BITS = 8
 BANK_MASKS = 1 << _MASK_BITS
@@ -33,7 +33,7 @@ class Banks:
 
     def error(self, mask: int, name: str, start: int, end: int, remedy: str) -> DescriptorError | None:
         """Return the error of bytes `start`..`end` of the scratchpad, None if they lie in the banks of the mask:
-        NoRoomError when they begin there and do not end there."""
+        CapacityError when they begin there and do not end there."""
         allowed = self.by_mask[mask]
         at = start
         last = min(end, start + self.count * self.unit)  # which has touched every bank
@@ -50,7 +50,7 @@ class Banks:
                 f"{name} is in banks {first}..{self.bank(end - 1)}, mask {mask:#04x}: it must begin in one of the mask",
             )
         level = f"banks {first}..{self.bank(at - 1)} of mask {mask:#04x}"
-        return NoRoomError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
+        return CapacityError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
 
 
 def _banks_of_mask(mask: int, banks: int) -> int:

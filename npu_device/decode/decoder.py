@@ -20,7 +20,7 @@ from npu_device.decode.tile_state import CAPACITIES, RULES, TileDecoder, add_reg
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.tile_form import OPERATIONS, Operation, holds_sum, pool_window
@@ -83,7 +83,7 @@ class Decoder:
         """
         try:
             command = self._command(self._order(d), prio, stream)
-        except NoRoomError as error:
+        except CapacityError as error:
             if error.remedy:
                 raise
             from npu_device.decode.legal_tile import nearest_tile

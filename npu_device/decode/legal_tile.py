@@ -1,9 +1,9 @@
-"""Suggestion of a legal tile in the error of a tile that does not fit (`checks.NoRoomError`)."""
+"""Suggestion of a legal tile in the error of a tile that does not fit (`checks.CapacityError`)."""
 
 from collections.abc import Callable
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 from npu_device.operations.tile_form import ALIGNING
 
 DIMENSIONS = ("tile_m", "tile_n", "tile_k")
@@ -36,7 +36,7 @@ def _excess(d: Descriptor, check: Check) -> int | None:
     """Return the excess bytes; 0 for a legal descriptor, None for a descriptor with another error."""
     try:
         check(d)
-    except NoRoomError as error:
+    except CapacityError as error:
         return error.over
     except DescriptorError:
         return None

@@ -8,7 +8,7 @@ from npu_device.decode.tile_decode import DecodeFault
 from npu_device.memory.memory import Memory, scratchpads
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 from npu_device.operations.macro.base import Operand
 from npu_device.operations.macro.workspace import SLOT_ALIGNMENT, Site
 
@@ -49,7 +49,7 @@ class OperandRegions:
                 return _alignment_error(name, region, ELEMENT_BYTES[matrix.kind])
             case DecodeFault.BEYOND_SPM:
                 code = TicketError.SHAPE if region.payload > self._size else TicketError.ADDRESS
-                return NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
+                return CapacityError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
             case DecodeFault.BANKS:
                 error = self.banks.error(d.bank_mask, name, address - base, end - base, "")
                 assert error is not None, "the device has refused its banks"
@@ -76,7 +76,7 @@ class OperandRegions:
             )
         if end > top:
             space = top - at
-            raise NoRoomError(
+            raise CapacityError(
                 TicketError.WORKSPACE, "workspace", f"scratchpad from {at:#x}", size, space,
                 f"give workspace_bytes {space} or begin at {base:#x}",
             )  # fmt: skip
@@ -97,7 +97,7 @@ class OperandRegions:
         if base <= address < top:
             remedy = "put it into DRAM, its size is not the tile's"
             if end > top:
-                raise NoRoomError(
+                raise CapacityError(
                     TicketError.ADDRESS, name, f"scratchpad from {address:#x}", end - address, top - address, remedy
                 )
             if d.bank_mask and (error := self.banks.error(d.bank_mask, name, address - base, end - base, remedy)):

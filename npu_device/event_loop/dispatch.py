@@ -19,8 +19,7 @@ from npu_device.reservation.scheduler import dequeue, meld, release_commands, st
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
 from npu_device.reservation.state import RUNNING, Entry
 from npu_device.reservation.state import START as START_REQUEST
-from npu_device.reservation.tickets import STALLED
-from npu_device.reservation.tickets import STARVED as NO_RECORDS
+from npu_device.reservation.tickets import NO_RECORDS, STALLED
 from npu_device.trace.events import FRONTEND
 from npu_device.units.state import (
     ACCEPT,
@@ -194,8 +193,8 @@ DONE, STEPPED, GRANTED, ACCEPTED, STARVED, STARTED = range(6)
 """Results of `run_events`: all due events are processed; Python must handle ended steps, grant time to external
 engines, accept a descriptor, reserve records, or handle starting commands."""
 NO_OUTCOME, BEGIN, SKIP, FAIL, FINISH = range(5)
-"""Outcomes of a command that Python has handled: none; a starting command begins, has begun or is stuck, has failed; a
-command ends."""
+"""Outcomes of a command that Python has handled. BEGIN: begin it; SKIP: Python has begun it, or its unit is stuck;
+FAIL: it has failed; FINISH: end it."""
 
 
 def next_event_kind(front: FrontEnd) -> int:
@@ -289,8 +288,9 @@ def run_events(loop: EventLoop, until: int) -> int:
 
 
 def submit_list(loop: EventLoop) -> int:
-    """Submit the descriptors of the list as a core does by ENQCMD_T: each in its cycle, or once the queue has an entry.
-    Run the events until then, as `run_events`. DONE: all descriptors are submitted, or no event is due."""
+    """Submit the descriptors of the list as a core does by ENQCMD_T: each in its cycle, or once the queue has a free
+    entry. Run the events until then. Return a result of `run_events`; DONE if all descriptors are submitted, or no
+    event is due."""
     front = loop.front
     answer = run_events(loop, front.until)
     while answer == DONE and front.list_count:

@@ -18,8 +18,8 @@ from npu_device.front_end.interrupts import set_irq
 from npu_device.reservation.commands import observe_submission
 from npu_device.reservation.scheduler import emit
 from npu_device.reservation.tickets import (
+    NO_RECORDS,
     STALLED,
-    STARVED,
     TRAPPED,
     UNKNOWN,
     assign_ticket,
@@ -59,12 +59,12 @@ def submit(loop: EventLoop, address: int, data: int, operand: int, arrival: int)
     """Submit the descriptor at host address `data`, which ENQCMD_T has read at `address`. Return the ticket, 0
     (dropped), minus a ReturnCode, STALLED or TRAPPED; the core receives it `front.response` cycles after `arrival`.
 
-    A stalled submission is tried again with the same address, and SUBMIT is emitted once. STARVED: records are missing,
-    nothing has changed.
+    A stalled submission is tried again with the same address, and SUBMIT is emitted once. NO_RECORDS: records are
+    missing, nothing has changed.
     """
     front = loop.front
     if not loop.issue.spare_tickets or not loop.issue.spare_submissions:
-        return STARVED
+        return NO_RECORDS
     if front.stalled != address:
         emit(loop.issue, arrival, FRONTEND, What.SUBMIT, 0, address, 1)
     front.stalled = NOT_YET
@@ -113,7 +113,7 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     if not data:
         return UNHANDLED
     answer = submit(loop, address, data, operand, arrival)
-    if answer == STARVED:
+    if answer == NO_RECORDS:
         return UNHANDLED
     return front.response << 32 | u32(answer)
 

@@ -35,7 +35,7 @@ from npu_device.reservation.state import (
     Submission,
     Ticket,
 )
-from npu_device.reservation.tickets import MODULUS, STARVED
+from npu_device.reservation.tickets import MODULUS, NO_RECORDS
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
@@ -210,7 +210,7 @@ class Pipeline:
         machine, storage = self._machine, self.storage
         content = bytearray(descriptor)
         data = address_of(content)
-        while (answer := machine.call(submissions.submit, address, data, operand, arrival)) == STARVED:
+        while (answer := machine.call(submissions.submit, address, data, operand, arrival)) == NO_RECORDS:
             machine.issue.reserve(Ticket, 1)
             machine.issue.reserve(Submission, 1)
         return answer, storage.arena.words[storage.response]

@@ -94,9 +94,9 @@ class Execution:
     def _emit_core_work(self, cycle: int, command: Command) -> None:
         """Emit the core's work that a CORE command reports by its first cycle and its number of cycles."""
         began, cycles = command.descriptor.tile_m, command.descriptor.tile_n
-        start = cycle - began & WORD32
-        if cycles and cycles <= start <= cycle:
-            self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, cycles, start)
+        elapsed = cycle - began & WORD32
+        if cycles and cycles <= elapsed <= cycle:
+            self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, cycles, elapsed)
 
     def request_start(self, cycle: int) -> None:
         """Schedule the start of commands after a change that may permit it."""
@@ -144,13 +144,13 @@ class Execution:
         }
 
     def _outputs(self, command: Command) -> WriteSet | None:
-        """Return the outputs of a command that are not in memory yet; None before its start."""
+        """Return the outputs of a command that are not in memory yet; None before its start or without values."""
         entry, total = self.station.entry(command), None
         if command.result is not None or not self._values or entry.stage == WAITING:
             return command.result
         if command.order.holds and entry.stage == RUNNING:
             total = self._accumulators.read(command)
-        return WriteSet(self._results.parked(entry), total)
+        return WriteSet(self._results.outputs(entry), total)
 
     def _accumulator_contents(self) -> list[list[Any]]:
         """Return [offset, bytes] of all sums in the accumulators."""
@@ -189,7 +189,7 @@ class Execution:
             self.engines.load_state(fields["engines"], running, self._results.read)
 
     def _load_commands(self, restored: Sequence[InFlight]) -> None:
-        """Rebuild queue, streams, epochs, hazards and parked results from the restored commands."""
+        """Rebuild queue, streams, epochs, hazards and stored results from the restored commands."""
         self._results.reset()
         station = self.station
         epochs = [len(domain) for domain in station.domains()]
@@ -199,7 +199,7 @@ class Execution:
             if flight.entry.stage == WAITING:
                 self.machine.storage.loop.front.depth += 1
             if self._external is None or flight.entry.stage == ENDED:
-                self._park_results(flight.command)
+                self._store_results(flight.command)
         with inside("commands"):
             station.load_ends((flight.command, flight.entry) for flight in restored)
         for index, (command, entry) in enumerate(restored):
@@ -228,7 +228,8 @@ class Execution:
     # -- start -------------------------------------------------------------------------------------------------
 
     def run(self, function: Definition, *arguments: int) -> int:
-        """Call `dispatch.run_events` or `submit_list`, up to an event of the front end. Return its kind, or DONE."""
+        """Call `dispatch.run_events` or `submit_list`, until the front end must act. Return
+        ACCEPTED or STARVED, else DONE."""
         storage = self.machine.storage
         words = storage.arena.words
         observed = self.injector is not None or (self.l2 is not None and self.l2.on_use is not None)
@@ -276,7 +277,7 @@ class Execution:
         return dispatch.BEGIN
 
     def _makes_stuck(self, cycle: int, command: Command) -> bool:
-        """Check whether an injected fault makes the unit of a starting command stuck."""
+        """Suspend the unit of a starting command if an injected fault selects it. Return True if so."""
         if self.l2 is not None and self.l2.on_use is not None:
             self.l2.on_use((*command.reads(), *command.writes()))
         if self.injector is None or not self.injector.takes(cycle, command):
@@ -314,7 +315,7 @@ class Execution:
             if self.injector is not None:
                 self.injector.sampled(cycle, command)
             if self._external is None:
-                self._park_results(command)
+                self._store_results(command)
         except DescriptorError as failure:
             command.result, command.failure = None, failure
             command.unit = view.unit = FRONTEND
@@ -332,13 +333,13 @@ class Execution:
             if command.products is not None:
                 outputs = self._external.end(command, self._accumulators)
                 command.result = command.result if outputs is None else detach(outputs)
-            self._park_results(command)
+            self._store_results(command)
         return dispatch.FINISH
 
-    def _park_results(self, command: Command) -> None:
-        """Park the results of a command. Hazards keep later commands from them until it has ended."""
+    def _store_results(self, command: Command) -> None:
+        """Store the results of a command. Commands that depend on them start after its end."""
         result, command.result = command.result, None
         if result is not None:
-            self._results.park(command.entry, result.writes)
+            self._results.store(command.entry, result.writes)
             if result.accumulator is not None:
                 self._accumulators.write(command, result.accumulator)

@@ -71,7 +71,7 @@ class Results:
         blocks = self._issue.issue.free_blocks
         view.next, blocks[number] = blocks[number], view
 
-    def park(self, entry: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
+    def store(self, entry: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
         """Add the outputs of a command that starts, or that an external engine has ended."""
         tile, direct = self._machine.storage.loop.tile.offset, self._through is self._memory
         for region, data in reversed(writes):
@@ -79,11 +79,11 @@ class Results:
             stride = region.stride if region.rows > 1 else 0
             source = content.__array_interface__["data"][0]
             words = tile, entry, region.address, region.end, region.row_bytes, stride, size, source, direct
-            while not self._issue.call(results.park, *words):
+            while not self._issue.call(results.store, *words):
                 self.reserve(size)
 
-    def parked(self, entry: Any) -> tuple[tuple[Region, Bytes], ...]:
-        """Return the outputs of a command that are here. `entry`: its view."""
+    def outputs(self, entry: Any) -> tuple[tuple[Region, Bytes], ...]:
+        """Return the outputs of a command that are not in memory yet. `entry`: view of its record."""
         return tuple(_content(result) for result in iterate(entry.result))
 
     def read(self, region: Region) -> Bytes:

@@ -27,7 +27,7 @@ class DescriptorError(NpuDeviceError):
         return DescriptorError(code, reason.removeprefix(f"{code.text}: "))
 
 
-class NoRoomError(DescriptorError):
+class CapacityError(DescriptorError):
     """Error of a tensor that does not fit: names it, the level of memory, the bytes over and a size that fits.
 
     Without a `remedy` the decoder looks for a legal tile (`legal_tile`) and raises it again with that.
@@ -40,9 +40,9 @@ class NoRoomError(DescriptorError):
         end = f"; {remedy}" if remedy else ""
         super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {available}: {self.over} over{end}")
 
-    def with_remedy(self, remedy: str) -> "NoRoomError":
+    def with_remedy(self, remedy: str) -> "CapacityError":
         """Return the same error with a size that fits."""
-        return NoRoomError(*self._arguments, remedy)
+        return CapacityError(*self._arguments, remedy)
 
 
 _TYPE = {int(kind): kind for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}

@@ -66,7 +66,7 @@ def add_result(
     return result
 
 
-def park(
+def store(
     issue: Issue, tile: TileDecoder, entry: Entry, address: int, end: int, row_bytes: int, stride: int, size: int,
     source: int, direct: int,
 ) -> Output | None:  # fmt: skip

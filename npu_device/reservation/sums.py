@@ -8,7 +8,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.decode.command import ACCUMULATORS_BASE, SUM_BYTES, Command, Sum
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 from npu_device.reservation import accumulators
 from npu_device.reservation.buffer import IssueBuffer, iterate, list_buffer
 from npu_device.reservation.state import UNUSED, Span
@@ -45,7 +45,7 @@ class Accumulators:
         return self._buffer.arena.reference(Span, offset)
 
     def check(self, command: Command, total: Sum) -> None:
-        """Raise DescriptorError if the sum to accumulate into is missing, NoRoomError if a new sum does not fit."""
+        """Raise DescriptorError if the sum to accumulate into is missing, CapacityError if a new sum does not fit."""
         call, request = self._buffer.call, self._request(command, total)
         code = call(accumulators.check_sum, request.offset)
         if not code:
@@ -58,7 +58,7 @@ class Accumulators:
             raise DescriptorError(TicketError.AFFINITY, f"engine {command.affinity - 1}: {rule}")
         offset = 0 if sum_span is None else sum_span.offset
         engine = call(accumulators.choose_engine, request.offset, offset)
-        raise NoRoomError(
+        raise CapacityError(
             TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
             f"accumulator of engine {engine} (te.acc_bytes {self._size})", total.size,
             call(accumulators.count_free, request.cluster, engine, offset),

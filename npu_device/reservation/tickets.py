@@ -5,8 +5,8 @@ from npu_device.reservation.state import BUCKETS, WAITING, Entry, Issue, Ticket
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""
-STALLED, TRAPPED, STARVED = 1 << 32, 1 << 33, 1 << 34
-"""Replies to ENQCMD_T other than tickets and ReturnCode. STARVED: the device must reserve records and retry."""
+STALLED, TRAPPED, NO_RECORDS = 1 << 32, 1 << 33, 1 << 34
+"""Replies to ENQCMD_T other than tickets and ReturnCode. NO_RECORDS: the device must reserve records and retry."""
 IN_FLIGHT, UNKNOWN = -1, -2
 """Codes of tickets that have not ended, and that the device does not know."""
 

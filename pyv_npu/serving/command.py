@@ -10,7 +10,7 @@ from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Result
 from pyv_npu.serving.figures import slo_of
-from pyv_npu.serving.on_core import BLOCKS_MAX
+from pyv_npu.serving.port import BLOCKS_MAX
 from pyv_npu.serving.requests import OVERLONG, Workload, fitted
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.study import Products, ServedWorkload, Serving, blocks_of, find_rate, kv_storage

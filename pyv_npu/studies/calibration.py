@@ -1,4 +1,4 @@
-"""Calibration on a multiplier behind several couplings of a NEORV32 at 100 MHz: the published table, reproduced.
+"""Reproduction of a published latency table: a multiplier coupled to a NEORV32 core as an instruction or device.
 
 Source: DCIS 2024, DOI 10.1109/DCIS62603.2024.10769177. The multiplier is a custom instruction and a device, built on
 the public extension protocols; the timing is preset `neorv32-2024`, fitted to this table.
@@ -50,19 +50,19 @@ class Multiplier(RegisterDevice):
         if name == "START":
             self["RESULT"] = self["A"] * self["B"]
         elif name in ("PACKED", "SQUARE"):
-            self[name] = multiplied(value)
+            self[name] = multiply_halves(value)
         else:
             self[name] = value
 
 
-def multiplied(word: int) -> int:
+def multiply_halves(word: int) -> int:
     """Return the product of the halves of a word."""
     return (word >> 16) * (word & 0xFFFF)
 
 
 def _instruction(funct3: int, cycles: int) -> CustomInstruction:
     def handler(operands: Operands) -> Outcome:
-        return Value(multiplied(operands.rs1), cycles)
+        return Value(multiply_halves(operands.rs1), cycles)
 
     match, mask = CUSTOM_1 | funct3 << 12, 0xFE00_707F
     return CustomInstruction(f"mulhalf{cycles}", match, mask, "rd, rs1, rs2", handler)

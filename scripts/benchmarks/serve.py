@@ -20,7 +20,7 @@ from pyv_native.code_cache import code_cache
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import UsageError
-from pyv_npu.serving.on_core import BLOCKS_MAX
+from pyv_npu.serving.port import BLOCKS_MAX
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 from pyv_npu.serving.synthetic import Drawn, draw

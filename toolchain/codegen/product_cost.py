@@ -80,9 +80,9 @@ class Ports(NamedTuple):
     """NPU cycles of the ports of banks in a step of an engine."""
 
     continues: int
-    """NPU cycles of the busiest bank in a step that continues a sum."""
+    """Mean NPU cycles of the busiest bank in a step that continues a sum."""
     completes: int
-    """NPU cycles of the busiest bank in a step that completes a sum."""
+    """Mean NPU cycles of the busiest bank in a step that completes a sum."""
     port_cycles: tuple[int, int]
     """NPU cycles of the accesses to in0, and to in1."""
     delays: dict[str, int]
@@ -145,7 +145,7 @@ class Walk(NamedTuple):
         return self._whole(0, steps, short) + max(0, stored[-1] - ends[-1])
 
     def _whole(self, depth: int, steps: Iterator[int], short: list[Level]) -> int:
-        """Return the NPU cycles of the loops from `depth` on, of whose trips the first have been walked."""
+        """Return the NPU cycles of the loops from `depth` on, extrapolated from the simulated iterations."""
         if depth == len(short):
             return next(steps)
         trips = [self._whole(depth + 1, steps, short) for _ in range(short[depth].trips)]
@@ -155,7 +155,7 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _turns(levels: tuple[Level, ...], names: frozenset[str]) -> tuple[Turn, ...]:
-    """Return the steps of loops."""
+    """Enumerate the iterations of a loop nest, with their loads and results."""
     turns, sums = list[Turn](), [level.axis == "k" for level in levels]
     for trip in product_of(*(range(level.trips) for level in levels)):
         stay = frozenset().union(*(level.stays for level, index in zip(levels, trip, strict=True) if index))
@@ -309,8 +309,8 @@ class ProductCost:
     def estimate(
         self, tile: Tile, ahead: int, demand: Sizes, loops: Loops | None = None
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Return the NPU cycles of the layer alone, about, bytes of DRAM, and bytes that engines read in the
-        scratchpad, with `ahead` tiles loaded ahead. `demand`: `TileSizes.demand`; `loops`: if not those of the
+        """Return estimates of (NPU cycles of the layer alone, bytes of DRAM, bytes that engines read in the
+        scratchpad) with `ahead` tiles loaded ahead. `demand`: `TileSizes.demand`; `loops`: if not those of the
         layer."""
         loops = loops_of(self._layer, tile) if loops is None else loops
         buffers = self._sizes.buffers(demand, ahead, loops)
@@ -342,7 +342,7 @@ class ProductCost:
         return traffic.cycles(self._compute(tile, nest, step, step), step)
 
     def _reads(self, tile: Tile, demand: Sizes) -> Sizes:
-        """Return the bytes of operands at an engine's step: of an image, those of its kernel positions and channels."""
+        """Return the bytes of operands per step of an engine; of an image, those of kernel positions and channels."""
         if not self._conv:
             return demand
         channels = channels_of(self._layer)
@@ -379,12 +379,12 @@ class ProductCost:
         return Traffic(size, begin, moved, end, ends, self._transfer(size) // TRAFFIC)
 
     def _transfer(self, size: int) -> int:
-        """Return the NPU cycles of the DRAM for so many bytes."""
+        """Return the NPU cycles in which the DRAM transfers `size` bytes."""
         rate, cycles = self._rate
         return size * cycles // rate
 
     def lanes(self, tile: Tile, ahead: int, demand: Sizes | None = None, loops: Loops | None = None) -> int:
-        """Return the engines that take part."""
+        """Return the number of engines that compute tiles."""
         loops = loops_of(self._layer, tile) if loops is None else loops
         demand = self._sizes.demand(tile, loops) if demand is None else demand
         return self._nest(tile, self._sizes.buffers(demand, ahead, loops), loops).lanes
@@ -495,7 +495,7 @@ class ProductCost:
         return OperandStream(moves, size, longest)
 
     def _walk(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> Walk:
-        """Return the steps of an engine, which take `computed` cycles."""
+        """Return the simulation of the loops of one engine, whose computations take `computed` cycles."""
         loads = {name: stream for name, stream in streams.items() if name in AXES}
         levels, latency = nest.levels(loads), self._target.latency
         steps = prod(level.trips for level in levels)
@@ -583,8 +583,8 @@ class ProductCost:
         return fullest
 
     def _in_place(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> int:
-        """Return the cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image
-        that the engines have in common."""
+        """Return the cycles of banks whose operands all engines use: they stay in the scratchpad, or are the image
+        that all engines share."""
         image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1
         (m, _, k), whole_m = self._extent, nest.tiles_m * tile[0]
         parts = {
@@ -605,7 +605,7 @@ class ProductCost:
         return cycles
 
     def _banks(self, nest: LoopNest, buffers: Buffers) -> dict[str, Banks]:
-        """Return the banks of the buffers that an engine has for itself, by operand."""
+        """Return the banks of the private buffers of an engine, by operand."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         count = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
         private = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
@@ -626,8 +626,8 @@ def _axes(operand: str, image: bool) -> str:
 
 
 def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
-    """Return the bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`:
-    those of the last, smaller tile count by its part of a tile."""
+    """Return the bytes of a tile in its fullest bank: the mean over the tiles of `step` into which `extent` is cut,
+    scaled to a full tile of `size` bytes."""
     if size <= bank or extent <= step:
         return min(size, bank)
     last = size * (extent % step) // step

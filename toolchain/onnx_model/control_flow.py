@@ -369,8 +369,8 @@ class ControlFlow(OpenRows):
             visited.add(tensor)
             if tensor in self._inputs:
                 inputs.add(tensor)
-            elif tensor in self._makers:
-                worklist += self._makers[tensor].input
+            elif tensor in self._producers:
+                worklist += self._producers[tensor].input
         if not inputs:
             return ""
         if any(name not in self.info or np.prod(self.info[name].shape) != 1 for name in inputs):

@@ -71,7 +71,7 @@ class OpenShapes(Rewriter):
         """Return the elements of a vector: known integers, and names of one-element tensors; empty if unknown."""
         if name in self.constants:
             return [int(value) for value in self.constants[name].reshape(-1)]
-        maker, info = self._makers.get(name), self.info.get(name)
+        maker, info = self._producers.get(name), self.info.get(name)
         if info is None or math.prod(info.shape) == 1:
             return [name] if info is not None else []
         if maker is None or len(info.shape) != 1 or maker.op_type not in ("Cast", "Concat", "Identity", "Reshape"):

@@ -27,7 +27,7 @@ class Rewriter(Propagation, ABC):
         self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
         self._external = external
         self._nodes: list[Any] = []
-        self._makers: dict[str, Any] = {}
+        self._producers: dict[str, Any] = {}
         """Producer of each tensor."""
         self._tensors: dict[str, Any] = {}
         if follow:
@@ -53,7 +53,7 @@ class Rewriter(Propagation, ABC):
         if len(self._nodes) > MAX_NODES:
             raise ModelError(f"{self._name}: more than {MAX_NODES} nodes behind loops and branches: export fewer steps")
         if self._follow:
-            self._makers.update((name, proto) for name in proto.output if name)
+            self._producers.update((name, proto) for name in proto.output if name)
             self.follow_node(proto)
 
     def _refuse(self, proto: Any, reason: str) -> ModelError:

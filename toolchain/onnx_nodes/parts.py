@@ -26,7 +26,7 @@ class ValidRows(NamedTuple):
 
 
 class Tensor:
-    """Tensor of a decomposition. Python's operators add the ONNX operator to its nodes."""
+    """Tensor of a decomposition, whose overloaded operators add a node to the decomposition."""
 
     def __init__(self, parts: "Decomposition", name: str, dtype: Any) -> None:
         """`dtype`: array type of the elements, None if it is unknown."""
@@ -114,8 +114,8 @@ class Tensor:
 Operand = Tensor | str | float | Sequence[int] | Values | np.float32 | None
 """Tensor, name of a tensor, number of the type of the other operand, INT64 list, array; None for no input."""
 _KINDS: dict[str, Any] = {
-    "And": np.bool_, "ArgMax": np.int64, "Equal": np.bool_, "Greater": np.bool_, "IsNaN": np.bool_, "Less": np.bool_,
-    "MatMulInteger": np.int32, "Not": np.bool_, "Shape": np.int64,
+    "And": np.bool_, "ArgMax": np.int64, "DynamicQuantizeLinear": np.uint8, "Equal": np.bool_, "Greater": np.bool_,
+    "IsNaN": np.bool_, "Less": np.bool_, "MatMulInteger": np.int32, "Not": np.bool_, "Shape": np.int64,
 }  # fmt: skip
 """Operator -> array type of its result, if that is no type of an operand."""
 _TYPED_BY = {"CastLike": 1, "DequantizeLinear": 1, "Where": 1}

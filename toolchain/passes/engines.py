@@ -47,7 +47,7 @@ def run(graph: Graph, target: Target) -> Graph:
     chosen: dict[Hashable, Choice] = {}
     before = choices("engines", target)
     layers = list[LayerIR]()
-    free_layers = list(independent_layers(graph))
+    independents = list(independent_layers(graph))
     for group in groups(graph):
         if all(
             layer.op_type in PRODUCTS and layer.integers("tile") and "engines" not in layer.attributes
@@ -55,7 +55,7 @@ def run(graph: Graph, target: Target) -> Graph:
         ):
             single = len(group) == 1 and group[0].integer("batch", 1) == 1
             shares = single and group[0].integer("buffers", 1) > 1
-            concurrent = _concurrent_layers(graph, layers, set(free_layers[len(layers)].tolist())) if shares else None
+            concurrent = _concurrent_layers(graph, layers, set(independents[len(layers)].tolist())) if shares else None
             measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
             key = (
                 concurrent and concurrent.copies,
@@ -114,23 +114,23 @@ class ConcurrentLayers(NamedTuple):
     """Layers for vector engines, as many as the layer can hide."""
 
 
-def _concurrent_layers(graph: Graph, mapped: Sequence[LayerIR], free: set[int]) -> ConcurrentLayers:
-    """Return the layers that run at the same time as the layer after those `mapped`; `free`: indices of those that
-    neither wait for it nor it for them. A product in between that has the whole scratchpad, or waits for one of
-    both, keeps them apart."""
-    at = len(mapped)
-    layer, layers = graph.layers[at], (*mapped, *graph.layers[at:])
-    near = range(min({at, *free}), max({at, *free}) + 1)
-    apart = [
-        index for index in near if index != at and layers[index].op_type in (*PRODUCTS, "ATTN_T")
-        and (index not in free or (index < at and layers[index].integer("buffers", 1) == 1))
+def _concurrent_layers(graph: Graph, earlier: Sequence[LayerIR], independent: set[int]) -> ConcurrentLayers:
+    """Return the layers that run at the same time as the layer that follows those in `earlier`, which have their
+    mapping. `independent`: indices of the layers without a dependency on it in either direction. A product between two
+    layers separates them if it has the whole scratchpad or depends on one of them."""
+    at = len(earlier)
+    layer, layers = graph.layers[at], (*earlier, *graph.layers[at:])
+    span = range(min({at, *independent}), max({at, *independent}) + 1)
+    separators = [
+        index for index in span if index != at and layers[index].op_type in (*PRODUCTS, "ATTN_T")
+        and (index not in independent or (index < at and layers[index].integer("buffers", 1) == 1))
     ]  # fmt: skip
-    low = max((index for index in apart if index < at), default=-1)
-    high = min((index for index in apart if index > at), default=len(layers))
+    low = max((index for index in separators if index < at), default=-1)
+    high = min((index for index in separators if index > at), default=len(layers))
     budget, copies = bound(graph, layer), 0
     products, others = list[LayerIR](), list[LayerIR]()
     key = signature(graph, layer)
-    for other in (layers[index] for index in sorted(free) if low < index < high):
+    for other in (layers[index] for index in sorted(independent) if low < index < high):
         if other.op_type == "CORE" or other.integer("cluster") != layer.integer("cluster"):
             continue
         if other.op_type in (*PRODUCTS, "ATTN_T"):

@@ -24,7 +24,7 @@ from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
-from npu_device.operations.checks import NoRoomError, element_type, unused_type
+from npu_device.operations.checks import CapacityError, element_type, unused_type
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.loops import AXES, MAX_SHARERS, Loops, Moves, TileOrder, changes, moves, resident
 from npu_device.operations.macro.base import Macro, Operand, Setting, matrix_write, operand, values
@@ -367,7 +367,7 @@ def product_buffers(
     need = tile[0] * tile[1] * SUM_BYTES
     if need > site.acc_bytes:
         tensor, level = f"the sum of a tile of {tile[0]} x {tile[1]} of out", "accumulator (te.acc_bytes)"
-        raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
+        raise CapacityError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
 
     buffers, (tm, tn, tk) = Buffers(d, site, count), tile
     stay = {name: loops.tiles("m" if image and name == "in0" else AXES[name]) for name in loops.resident}

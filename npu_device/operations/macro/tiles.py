@@ -40,7 +40,7 @@ class Tiles:
     shared: bool = False
     """It moves once and all lanes use it."""
     source: Column | None = None
-    """At which tile that moved which each tile uses; None: what moved last in its lane."""
+    """Index of the tile whose load filled the buffer that each tile reads; None: the latest of its lane."""
     alignment: int = 0
     """Of its accesses of DRAM, bytes; 0: that of the device."""
     last_uses: Column | None = None
@@ -49,8 +49,8 @@ class Tiles:
     """Whether it moves for all lanes, into the buffers of none."""
     step: int = 1
     """Rows of the matrix from one row of the part to the next."""
-    used: tuple[Column, Column] | None = None
-    """Maximum number of rows and columns that each tile reads of what moved; None: all."""
+    read_extent: tuple[Column, Column] | None = None
+    """Maximum number of rows and columns of the buffer that each tile reads; None: all."""
 
     @property
     def _owner(self) -> Column:
@@ -82,8 +82,8 @@ class Tiles:
     def _extent(self, move: Column) -> tuple[Column, Column]:
         """Return the rows, and the bytes of a row, that each tile uses of what moved at tile `move`."""
         rows, columns = self.rows[move], self.columns[move]
-        if self.used is not None:
-            rows, columns = np.minimum(rows, self.used[0]), np.minimum(columns, self.used[1])
+        if self.read_extent is not None:
+            rows, columns = np.minimum(rows, self.read_extent[0]), np.minimum(columns, self.read_extent[1])
         return rows, bytes_of_columns(columns, self.matrix.bits)
 
     def stream(
@@ -159,8 +159,8 @@ class Operands:
         moves: Moves | Column | None = None, shared: bool = False, word: str = "", step: int = 1,
         slots: Slots | None = None,
     ) -> Tiles:  # fmt: skip
-        """Return an operand; by default it moves at every tile, into the buffers `name`. `word`: the operand of the
-        extended block that it is, where its buffers have another name. `slots`: buffers of another operand."""
+        """Return an operand; by default it moves at every tile, into the buffers `name`. `word`: its word in the
+        extended block, if it differs from `name`. `slots`: buffers of another operand."""
         if not isinstance(moves, Moves):
             moves = Moves(self.all_tiles if moves is None else moves)
         return Tiles(

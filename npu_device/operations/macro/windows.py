@@ -164,8 +164,8 @@ class ConvMacro(ProductMacro):
             at, rows, first, width = (column[tile] for column in extent)
             in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared, step=s.step)
         # of a patch, a step reads the pixels at its kernel positions, and the channels of its k tile
-        used = folds.nest.rows * -(-folds.nest.depth // channels), folds.nest.depth * groups[tile]
-        return self.product_plan(folds, replace(in0, used=used), setting)
+        read_extent = folds.nest.rows * -(-folds.nest.depth // channels), folds.nest.depth * groups[tile]
+        return self.product_plan(folds, replace(in0, read_extent=read_extent), setting)
 
 
 def _images(patches: elements.Values) -> list[elements.Values]:

@@ -13,7 +13,7 @@ from npu_device.config import LimitsConfig, VeOperations
 from npu_device.cost.durations import vector_operations
 from npu_device.cost.sequencer import Slots
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.checks import CapacityError, DescriptorError
 from npu_device.operations.limits import check_tiles
 
 SLOT_ALIGNMENT = 64
@@ -90,11 +90,12 @@ class Buffers:
             self.needs[name] = (size, copies)
 
     def reserve(self, block: Extended) -> "Reserved":
-        """Reserve the buffers in the workspace. NoRoomError when it is too small."""
+        """Reserve the buffers in the workspace. CapacityError when it is too small."""
         need = _total(self.needs)
         if need > block.workspace_bytes:
             parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in self.needs.items())
-            raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
+            level, capacity = "scratchpad in the workspace", block.workspace_bytes
+            raise CapacityError(TicketError.WORKSPACE, parts, level, need, capacity)
         return Reserved(self._site, block.workspace, block.workspace_bytes, self.needs, self.common)
 
 

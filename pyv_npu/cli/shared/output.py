@@ -97,7 +97,7 @@ def new_folder(text: str) -> "Path":
 
 
 def slot_argument(parser: argparse.ArgumentParser, default: int | None = 0) -> None:
-    """Add the opcode slot of the NPU's instructions."""
+    """Add the option `--slot`: custom opcode of the NPU's instructions."""
     text = "opcode slot of the NPU's instructions: custom-N"
     parser.add_argument("--slot", type=int, choices=range(4), default=default, help=text)
 

@@ -35,12 +35,12 @@ class PointCommand(NamedTuple):
     args: argparse.Namespace
     """Parsed `words`."""
     options: Iterable[str]
-    """Options of the verb."""
+    """Option strings of the verb, with dashes."""
     workload: "Callable[[argparse.Namespace, Config], Workload[Any]]"
 
 
 def options_of(verb: ModuleType) -> dict[str, list[str]]:
-    """Return the options of a verb by its module, each with its choices."""
+    """Map the option strings of a verb, given by its module, to their choices."""
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
     rows = [row for row in parser._actions if row.option_strings]

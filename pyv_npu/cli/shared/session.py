@@ -163,7 +163,7 @@ def drive(
     args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call, label: str = ""
 ) -> "Callable[[Platform], Stop]":
     """Return the function that runs a loaded platform to its end with the instruments; `restore`: snapshot to start
-    from; `label`: of the run in the progress display."""
+    from; `label`: name of the run in the progress display."""
 
     def run(platform: "Platform") -> Stop:
         if restore is not None:

@@ -15,9 +15,10 @@ from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, make_folder, show, write_errors, write_file
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.kv_quant.ablations import RATIO_SWEEP, ablations, ratio_sweep
+from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
 from pyv_npu.kv_quant.encoded_kv import profiled, ratios_of, tokens_by_channels
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, shares_text, sweep_chart, sweep_table
+from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, Table, as_text
 from pyv_npu.studies.perplexity import check_tokens, read_tokens

@@ -13,7 +13,8 @@ import numpy as np
 from npu_device.kv_quant import oaken as codec
 from npu_device.kv_quant.thresholds import Thresholds
 from pyv_npu.config.shape_file import shape_of
-from pyv_npu.kv_quant.ablations import HEAD_DIM, RATIO_SWEEP, ablations, errors, group_counts, layer, ratio_sweep
+from pyv_npu.kv_quant.ablations import ablations, group_counts, ratio_sweep
+from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
 from pyv_npu.studies.reproductions.oaken_steps import (
     A100,
     A100_INT4,

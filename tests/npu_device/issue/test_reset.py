@@ -80,7 +80,7 @@ def test_the_device_works_as_new_and_counts_on() -> None:
     assert again == next_ticket
     copy = Descriptor(opcode=Opcode.COPY, tile_m=1, tile_k=256, type_in0=INT8, in0_addr=SPM + 12288, stream=5)
     rig.spm[0][20480:20736] = 9
-    rig.submit(copy.with_(out_addr=SPM + 20480))  # where a result was parked
+    rig.submit(copy.with_(out_addr=SPM + 20480))  # where a result was stored
     rig.idle()
     assert not rig.spm[0][20480:20736].any()
     rig.submit(GEMM.with_(in0_addr=SPM + 8192, in1_addr=SPM + 8256, out_addr=SPM + 12288))

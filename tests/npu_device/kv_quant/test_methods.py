@@ -26,15 +26,15 @@ from npu_device.memory.kv import KvCache
 from npu_device.memory.region import Region
 from pyv_npu.cli.shared.work import KV_METHODS
 from pyv_npu.cli.verbs.serve import KV_DEFAULT
-from pyv_npu.kv_quant import ablations
+from pyv_npu.kv_quant import synthetic
 from toolchain.decoders.shapes import KV_BITS
 
 Array = np.ndarray[Any, Any]
 TOKENS, HEADS, DIM = 300, 4, 64
 WIDTH = HEADS * DIM
 RANDOM = np.random.default_rng(7)
-KEYS, VALUES = ablations.keys(RANDOM, TOKENS, WIDTH), ablations.values(RANDOM, TOKENS, WIDTH)
-SAMPLES = {"k": ablations.keys(np.random.default_rng(7), 500, WIDTH), "v": ablations.values(RANDOM, 500, WIDTH)}
+KEYS, VALUES = synthetic.keys(RANDOM, TOKENS, WIDTH), synthetic.values(RANDOM, TOKENS, WIDTH)
+SAMPLES = {"k": synthetic.keys(np.random.default_rng(7), 500, WIDTH), "v": synthetic.values(RANDOM, 500, WIDTH)}
 """Calibration: other tokens, the same channels of keys."""
 
 
@@ -349,7 +349,7 @@ class Memory:
 def test_a_cache_that_grows_reads_as_the_codec_does_at_once(policy: int, steps: list[int], seed: int) -> None:
     codec: KvCodec = CODECS[policy]
     total = sum(steps)
-    x = ablations.keys(np.random.default_rng(seed), total, WIDTH).astype(np.float16).astype(np.float32)
+    x = synthetic.keys(np.random.default_rng(seed), total, WIDTH).astype(np.float16).astype(np.float32)
     parameters = codec.calibrate([KEYS], DIM, rotary=Rotary(0.5 ** np.arange(DIM // 2, dtype=np.float32)))
     cache = EncodedCache(0, HEADS, total, DIM, codec)
     memory, first = Memory(cache.size), 0

@@ -230,7 +230,7 @@ def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region],
         if not any(conflict(region, other) for other in taken):
             taken.append(region)
             content = random.integers(0, 256, region.payload, np.uint8)
-            execution._results.park(execution.station.buffer.add_operands(b""), ((region, content),))
+            execution._results.store(execution.station.buffer.add_operands(b""), ((region, content),))
             wanted.write(region, content)
     look = look._replace(address=SPM_BASE + look.address)
     assert np.array_equal(execution._results.read(look), wanted.rows(look))

@@ -39,7 +39,7 @@ def test_each_fitted_number_matters(key: str, changed: set[int]) -> None:
 
 
 def test_a_wrong_product_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "multiplied", lambda word: 0)
+    monkeypatch.setattr(calibration, "multiply_halves", lambda word: 0)
     with pytest.raises(PyvNpuError, match="computed 0x0 instead of"):
         calibrate("neorv32-2024")
 

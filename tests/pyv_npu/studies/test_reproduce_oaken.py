@@ -9,17 +9,8 @@ import pytest
 from pyv_npu.cli.main import main
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import BadInputError
-from pyv_npu.kv_quant.ablations import (
-    GROUPS,
-    HEAD_DIM,
-    RATIO_SWEEP,
-    VARIANTS,
-    ablations,
-    errors,
-    group_counts,
-    layer,
-    ratio_sweep,
-)
+from pyv_npu.kv_quant.ablations import GROUPS, VARIANTS, ablations, group_counts, ratio_sweep
+from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
 from pyv_npu.serving.step_parts import Simulator
 from pyv_npu.studies.reproductions import oaken_steps
 from pyv_npu.studies.reproductions.oaken import CITED, SIX, TOLERANCE, Study, element_bits

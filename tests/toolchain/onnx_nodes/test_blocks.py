@@ -47,5 +47,5 @@ def test_the_largest_of_numbers_that_are_none(operator: str, numpys: Any) -> Non
         proto = one_node(operator, {"x": x}, kinds=[TensorProto.INT64], keepdims=0, axis=1)
     else:
         proto = one_node(operator, {"x": x}, constants={"axes": np.array([1])}, keepdims=0)
-    made = execute(compile_model(prepare(proto, "m"), Target()), NpuConfig(), {"x": x})["y"]
-    np.testing.assert_array_equal(made, numpys(x, axis=1))
+    result = execute(compile_model(prepare(proto, "m"), Target()), NpuConfig(), {"x": x})["y"]
+    np.testing.assert_array_equal(result, numpys(x, axis=1))

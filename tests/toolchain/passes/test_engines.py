@@ -122,8 +122,8 @@ def test_layers_with_a_waiting_product_between_them_are_no_reason_for_fewer_engi
     second = b.node("Relu", b.node("Conv", first, b.weight(256, 256, 3, 3), pads=[1] * 4, strides=[2, 2]))
     shortcut = b.node("Conv", "x", b.weight(1024, 512, 1, 1), strides=[2, 2])
     y = b.node("Add", b.node("Conv", second, b.weight(1024, 256, 1, 1)), shortcut)
-    made = compiled(b.model("m", [1, 512, 28, 28], y, [1, 1024, 14, 14]), device(2))
-    assert asked(made) == [0] * 4
+    model = compiled(b.model("m", [1, 512, 28, 28], y, [1, 1024, 14, 14]), device(2))
+    assert asked(model) == [0] * 4
 
 
 def test_a_model_becomes_the_same_commands_every_time() -> None:
