@@ -2,14 +2,15 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_npu import ctrl_c
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
+from pyv_npu.cli.shared.progress import ERASE
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 from pyv_npu.studies.break_even import AUTOMATIC, Sweep
@@ -103,23 +105,28 @@ def test_a_run_in_another_thread_is_left_alone() -> None:
     assert [stop.reason for stop in stops] == [StopReason.EXIT]
 
 
-def start(command: str, report: Path) -> "subprocess.Popen[str]":
-    """A run of many seconds, once it is under way."""
+def interrupted(command: str, report: Path) -> tuple[int, str, str]:
+    """Press Ctrl-C in a command of many minutes when its progress line shows completed commands: exit code, standard
+    output, and standard error behind the progress line."""
     args = [sys.executable, "-m", "pyv_npu", command, PROGRAM, "--arg", "n=10000000", "--report", str(report)]
-    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(report.parent.glob(f".{report.name}.*.part/run.yaml")):
-        assert process.poll() is None and time.monotonic() < deadline, process.kill()
-        time.sleep(0.02)
-    time.sleep(2)
-    return process
+    ours, theirs = pty.openpty()
+    err, pressed = "", False
+    with tempfile.TemporaryFile("w+") as out, open(ours, "rb", buffering=0) as terminal:
+        with subprocess.Popen(args, stdout=out, stderr=theirs) as process:
+            os.close(theirs)
+            with suppress(OSError):  # EIO: the command has ended
+                while data := terminal.read(4096):
+                    err += data.decode()
+                    if not pressed and re.search(r"[1-9][\d,]* of [\d,]+ commands complete", err):
+                        pressed = True
+                        process.send_signal(signal.SIGINT)
+        out.seek(0)
+        return process.returncode, out.read(), err.rpartition(ERASE)[2].replace("\r\n", "\n")
 
 
 def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
-    process = start("run", tmp_path)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
+    code, out, err = interrupted("run", tmp_path)
+    assert code == 130
     assert re.search(r"^stopped +interrupted$", out, re.MULTILINE)
     assert "interrupted at pc 0x8000" in err
     result = json.loads((tmp_path / "result.json").read_text())
@@ -130,12 +137,9 @@ def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
     assert len((tmp_path / "timeline.csv").read_text().splitlines()) > accepted
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_the_first_half_of_a_comparison_leaves_that_half(tmp_path: Path) -> None:
-    process = start("compare", tmp_path)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
+    code, _, err = interrupted("compare", tmp_path)
+    assert code == 130
     assert err == f"pyv-npu: what was complete is in {tmp_path}\npyv-npu: error: interrupted\n"
     assert (tmp_path / "loose" / "latency.csv").stat().st_size > 0
     assert not (tmp_path / "tight").exists()
