@@ -182,18 +182,19 @@ class Scheduler:
         return len(self._waiting)
 
     def refusal(self, request: Request) -> str:
-        """Return the reason why a request can never be served; empty if it can."""
+        """Return the reason why a request can never be served, and a remedy; empty if it can."""
         config, tokens = self.config, request.total - 1
         if request.total > config.max_model_len:
-            return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
+            return f"{request.total} tokens: --max-model-len is {config.max_model_len}; raise it"
         if self._needed(tokens) > config.blocks - config.watermark:
             return (
                 f"{request.total} tokens need {self._needed(tokens)} blocks of {config.block_size}: there are "
-                f"{config.blocks - config.watermark}"
+                f"{config.blocks - config.watermark}; raise --blocks or npu.dram.size"
             )
         if not config.chunked_prefill and tokens > config.max_num_batched_tokens:
             return (
-                f"{tokens} tokens at once: the budget of a step is {config.max_num_batched_tokens}, and chunks are off"
+                f"{tokens} tokens at once: --max-num-batched-tokens is {config.max_num_batched_tokens}; raise it or "
+                "drop --no-chunked-prefill"
             )
         return ""
 

@@ -77,7 +77,7 @@ def test_a_served_workload_is_a_result_like_others(
         (["--kv", "int3"], 64, f"--kv int3: must be one of {', '.join(KV_METHODS)}"),
         (["--blocks", "0"], 64, "--blocks 0: must be 1..268435456"),
         (["--blocks", "1"], 65, "poisson:40: no request can be served; request 0: 36 tokens need 3 blocks of 16: there "
-         "are 1"),
+         "are 1; raise --blocks or npu.dram.size"),
         (["--blocks", "300000000"], 64, "--blocks 300000000: 3853003 fit npu.dram.size 256.0 GB beside the weights and "
          "--swap-blocks 0; give less, or more DRAM"),
         (["--swap-blocks", "-1"], 64, "--swap-blocks -1: must be 0..268435456"),

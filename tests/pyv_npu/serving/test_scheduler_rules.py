@@ -168,12 +168,12 @@ def test_latencies_are_those_of_the_moments_of_tokens() -> None:
 
 def test_a_request_that_can_never_fit_is_refused_by_name() -> None:
     run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=4)
-    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
+    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4; raise --blocks or npu.dram.size"}
     assert [one.request.id for one in run.served] == [1]
     run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=5, watermark=1)
-    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
+    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4; raise --blocks or npu.dram.size"}
     run = run_of([Request(0, 0, 5, 5), Request(1, 0, 5, 4)], chunked_prefill=False, max_num_batched_tokens=8)
-    assert run.refused == {0: "9 tokens at once: the budget of a step is 8, and chunks are off"}
+    assert run.refused == {0: "9 tokens at once: --max-num-batched-tokens is 8; raise it or drop --no-chunked-prefill"}
 
 
 def test_prompts_of_equal_pieces_share_all_full_blocks() -> None:
