@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 WIDTH = 110
@@ -23,25 +24,36 @@ _CONTROLS = {
 """Escapes of control and bidirectional characters, which a terminal interprets; JSON escapes those below U+0020."""
 
 
-_POWER = re.compile(r"([+-]?\d{1,30})(?:\.(\d{1,30}))?e\+?(\d{1,2})", re.IGNORECASE)
+PREFIXES: Mapping[str, Mapping[str, int]] = {
+    "bytes": {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
+    "bytes per second": {"MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12},
+    "Hz": {"MHz": 10**6, "GHz": 10**9},
+}
+"""Unit of a key -> prefixed units that its values may have, with their factors."""
 
 
-def integer(text: str) -> int:
-    """Parse 1000, 0x3e8, 1e3 or 25.6e9. ValueError: `text` is not an integer."""
-    power = _POWER.fullmatch(text)
-    if power is None:
+def decimal(unit: str = "") -> str:
+    """Return the pattern of a decimal number with an exponent or a prefixed `unit`: number, exponent, prefixed unit."""
+    prefixed = "|".join(PREFIXES.get(unit, ()))
+    return rf"(?=.*[A-Za-z])([+-]?[0-9]{{1,30}}(?:\.[0-9]{{1,30}})?)(?:[eE]\+?([0-9]{{1,2}}))?(?: ?({prefixed}))?"
+
+
+def integer(text: str, unit: str = "") -> int:
+    """Parse 1000, 0x3e8, 1e3 or 25.6e9; in a `unit` of `PREFIXES` also 1.5MiB or 12.8 GB/s. ValueError: `text` is not
+    an integer."""
+    number = re.fullmatch(decimal(unit), text)
+    if number is None:
         return int(text, 0)
-    integer_part, fraction, exponent = power[1], power[2] or "", int(power[3])
-    value, rest = divmod(int(integer_part + fraction) * 10**exponent, 10 ** len(fraction))
-    if rest:
+    value = Fraction(number[1]) * 10 ** int(number[2] or 0) * PREFIXES.get(unit, {}).get(number[3], 1)
+    if value.denominator != 1:
         raise ValueError(f"{text}: not an integer")
-    return value
+    return value.numerator
 
 
-def digits(text: str) -> str:
-    """Convert 1e3 to 1000; return other text unchanged."""
+def digits(text: str, unit: str = "") -> str:
+    """Convert 1e3 to 1000, and 1KiB to 1024 if `unit` is bytes; return other text unchanged."""
     try:
-        return str(integer(text)) if _POWER.fullmatch(text) else text
+        return str(integer(text, unit)) if re.fullmatch(decimal(unit), text) else text
     except ValueError:
         return text
 

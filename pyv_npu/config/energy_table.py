@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pyv_npu.config.package_data import data_files, find_file
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.text import integer
 
 FOLDER = "energy_tables"
 DEFAULT = "7nm"
@@ -18,7 +19,6 @@ MAX_VALUE = 1e9
 SECTIONS = ("multiply", "add", "sram", "dram", "area", "area.multiply", "area.add")
 _SIZE = re.compile(r"sram\.(\d{1,6})(KiB|MiB)")
 _DRAM = re.compile(r"dram\.\w{1,32}")
-_FACTORS = {"KiB": 1 << 10, "MiB": 1 << 20}
 
 
 class EnergyTable(NamedTuple):
@@ -55,9 +55,7 @@ class EnergyTable(NamedTuple):
 
 def _bytes(key: str) -> int:
     """Return the size of a bank in bytes, from a key such as sram.32KiB."""
-    match = _SIZE.fullmatch(key)
-    assert match is not None, "keys of a table are checked"
-    return int(match[1]) * _FACTORS[match[2]]
+    return integer(key.removeprefix("sram."), "bytes")
 
 
 @cache

@@ -13,6 +13,7 @@ from pyv_npu.config.effective import RECORD
 from pyv_npu.config.key import Key, KeyShape
 from pyv_npu.config.schema import keys_of, sections_of
 from pyv_npu.config.tree import Config
+from pyv_npu.text import decimal
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PRESET = "preset"
@@ -90,13 +91,13 @@ def _list(key: Key) -> Schema:
 def _scalar(key: Key) -> Schema:
     rule, kind = key.rule, key.form.scalar
     if kind is bool:
-        text = {"type": "string", "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"}
+        text = {"type": "string", "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[oO][nN]|[oO][fF][fF])$"}
         return {"anyOf": [{"type": "boolean"}, text]}
     if kind is str:
         if "choices" in rule:
             return {"enum": [*rule["choices"], *rule.get("aliases", {})]}
         return {"type": "string"}
-    return {"anyOf": [_integer(key), {"type": "string", "pattern": f"^{_INTEGER_TEXT}$"}]}
+    return {"anyOf": [_integer(key), {"type": "string", "pattern": f"^({_INTEGER_TEXT}|{decimal(key.unit)})$"}]}
 
 
 def _integer(key: Key) -> Schema:

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_npu.text import integer
+from pyv_npu.text import PREFIXES, integer
 
 Value = Any
 """Value of a key: int, bool, str or None; a tuple of them; or a mapping of names to int."""
@@ -104,7 +104,7 @@ class Key(NamedTuple):
             if kind is bool:
                 value = {"true": True, "false": False, "on": True, "off": False}.get(item.lower(), item)
             elif kind is int:
-                value = _integer(item)
+                value = self._integer(item)
             else:
                 value = self.rule.get("aliases", {}).get(item, item)
         elif isinstance(item, float) and kind is int and item.is_integer():
@@ -117,6 +117,13 @@ class Key(NamedTuple):
         if isinstance(value, int) and not self._is_in_range(value):
             raise self._error(full_value, self._words())
         return value
+
+    def _integer(self, text: str) -> int | str:
+        """Parse an integer, with or without a prefixed unit; return other text unchanged."""
+        try:
+            return integer(text, self.unit)
+        except ValueError:
+            return text
 
     def _is_in_range(self, value: int) -> bool:
         rule = self.rule
@@ -141,7 +148,8 @@ class Key(NamedTuple):
         suffix = " or none" if self.form.optional else ""
         if integers:
             default = "" if self.default is None else f" (default {self.show(self.default)})"
-            return f"must be an integer{self._range()}{suffix}{default}"
+            units = f", plain or in {', '.join(PREFIXES[self.unit])}," if self.unit in PREFIXES else ""
+            return f"must be an integer{units}{self._range()}{suffix}{default}"
         return f"must be {'true or false' if self.form.scalar is bool else 'a word'}{suffix}"
 
     def _range(self, suffix: str = "") -> str:
@@ -159,11 +167,3 @@ class Key(NamedTuple):
 
     def _error(self, raw: object, rule: str) -> KeyRuleError:
         return KeyRuleError(f"{self.path} = {self.show(raw)}: {rule}")
-
-
-def _integer(text: str) -> int | str:
-    """Parse an integer; return other text unchanged."""
-    try:
-        return integer(text)
-    except ValueError:
-        return text

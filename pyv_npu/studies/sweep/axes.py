@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from pyv_native.files import MAX_TEXT, check_input
+from pyv_npu.config import Config
+from pyv_npu.config.schema import keys_of
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import digits, integer
@@ -140,15 +142,16 @@ def axis(text: str) -> Axis:
     name, equals, values = text.partition("=")
     if not (name and equals):
         raise UsageError(f"axis {text}: must have the form {FORM}")
-    return Axis(name, values_of(values, text))
+    return Axis(name, _values(name, values))
 
 
-def values_of(text: str, shown: str) -> tuple[str, ...]:
-    """Parse the values of an axis: words and ranges of integers, separated by commas outside brackets. UsageError
-    shows `shown`."""
+def _values(name: str, text: str) -> tuple[str, ...]:
+    """Parse the values of an axis: words and ranges of integers, separated by commas outside brackets; UsageError for
+    invalid text."""
+    shown, unit = f"{name}={text}", _unit(name)
     values: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
-        values += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
+        values += _range(part, shown, unit) if _RANGE.fullmatch(part) else [digits(part.strip(), unit)]
     if not values or not all(values):
         raise UsageError(f"axis {shown}: has no value; give some, as in {FORM}")
     if len(values) > MOST_VALUES:
@@ -159,17 +162,23 @@ def values_of(text: str, shown: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-_RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
+def _unit(name: str) -> str:
+    """Return the unit of a key; empty for other axes."""
+    key = keys_of(Config).get(name)
+    return "" if key is None else key.unit
 
 
-def _range(text: str, shown: str) -> list[str]:
+_RANGE = re.compile(r"-?[\w./]+:-?[\w./]+(:[x+-]?[\w./]+)?")
+
+
+def _range(text: str, shown: str, unit: str) -> list[str]:
     """Return the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end is included if the
     steps reach it."""
     first, last, *step_text = text.split(":")
     step = step_text[0] if step_text else "1"
     factor = step.startswith("x")
     try:
-        low, high, by = map(integer, (first, last, step.removeprefix("x")))
+        low, high, by = (integer(word, unit) for word in (first, last, step.removeprefix("x")))
     except ValueError:
         return [text]  # a word with colons, such as an address
     if (factor and (by < 2 or low < 1)) or (not factor and by == 0):
@@ -243,9 +252,9 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
         raise UsageError("zip: must be a list of lists of axes")
     candidate = SweepPlan(
         tuple(axes), tuple(tuple(map(str, group)) for group in zipped), _sample(document.get("sample")),
-        tuple({str(name): _word(value) for name, value in point.items()} for point in points),
+        tuple({str(name): _word(str(name), value) for name, value in point.items()} for point in points),
     )  # fmt: skip
-    base = {str(name): _word(value) for name, value in document.get("base", {}).items()}
+    base = {str(name): _word(str(name), value) for name, value in document.get("base", {}).items()}
     return SweepFile(document["program"], candidate, base, tuple(map(str, document.get("figures", ()))))
 
 
@@ -254,15 +263,15 @@ def _list_values(name: str, values: object) -> tuple[str, ...]:
     if isinstance(values, list):
         if not values:
             raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
-        return tuple(_word(value) for value in values)
-    return values_of(_word(values), f"{name}={values}")
+        return tuple(_word(name, value) for value in values)
+    return _values(name, _word(name, values))
 
 
-def _word(value: object) -> str:
-    """Format a YAML value as the command line expects it."""
+def _word(name: str, value: object) -> str:
+    """Format a YAML value of an axis as the command line expects it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else digits(str(value), _unit(name))
 
 
 _SAMPLE = tuple(entry.name for entry in fields(Sample))

@@ -29,6 +29,24 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("npu.spm.size", "512KiB", 1 << 19),
+        ("npu.spm.size", "1.5 MiB", 3 << 19),
+        ("npu.spm.size", "0x100000", 1 << 20),
+        ("npu.dram.size", "1GiB", 1 << 30),
+        ("npu.l2.bytes", "1e6", 1_000_000),
+        ("npu.dram.bytes_per_second", "12.8GB/s", 12_800_000_000),
+        ("npu.noc.bytes_per_second", "900 MB/s", 900_000_000),
+        ("npu.clock_hz", "1.2GHz", 1_200_000_000),
+    ],
+)
+def test_a_quantity_may_have_a_prefixed_unit(tmp_path: Path, key: str, text: str, value: int) -> None:
+    for config in (load(overrides={key: text}).config, load([write(tmp_path, f"{key}: {text}\n")]).config):
+        assert flatten(config)[key] == value
+
+
 # -- rules and messages ----------------------------------------------------------------------------------------
 
 
@@ -44,6 +62,15 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
         ("npu.te.chained.lanes", "0", "npu.te.chained.lanes = 0: must be an integer from 1 to 4096 (default 16)"),
         ("npu.te.chained.channel_bytes", "1000000", "npu.te.chained.channel_bytes = 1000000: must be an integer from 1 "
          "to 4096 (default 32)"),
+        ("npu.spm.size", "2MB", "npu.spm.size = 2MB: must be an integer, plain or in KiB, MiB, GiB, from 4096 to "
+         "67108864 (default 2097152)"),
+        ("npu.spm.size", "1GiB", "npu.spm.size = 1GiB: must be an integer, plain or in KiB, MiB, GiB, from 4096 to "
+         "67108864 (default 2097152)"),
+        ("npu.dram.bytes_per_second", "1MiB", "npu.dram.bytes_per_second = 1MiB: must be an integer, plain or in MB/s, "
+         "GB/s, TB/s, from 1 to 1125899906842624 or none (default 102400000000)"),
+        ("npu.spm.banks", "1KiB", "npu.spm.banks = 1KiB: must be an integer from 1 to 64 (default 8)"),
+        ("npu.dram.size", "4096.3KiB", "npu.dram.size = 4096.3KiB: must be an integer, plain or in KiB, MiB, GiB, "
+         "from 4096 to 1099511627776 (default 134217728)"),
         ("npu.te.chained.lat", "-1", "npu.te.chained.lat = -1: must be an integer from 0 to 65536 (default 16)"),
         ("npu.te.chained.mask_skip", "tiles", "npu.te.chained.mask_skip = tiles: must be one of none, tile, dataflow; "
          "did you mean tile?"),

@@ -33,7 +33,8 @@ edges = sorted({value + near for key in KEYS.values() for name in ("min", "max",
 scalars = (
     st.none() | st.booleans() | st.sampled_from(edges) | st.integers(-4, 300) | st.integers(0, 40).map(lambda n: 1 << n)
     | st.sampled_from(words) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(["none", "None", "TRUE", "false", "0x10", "1_000", " 12 ", "0b11", "012", "", "x", "a, b"])
+    | st.sampled_from(["none", "None", "TRUE", "false", "0x10", "1_000", " 12 ", "0b11", "012", "", "x", "a, b",
+                       "on", "OFF", "1e3", "25.6e9", "1e3x", "64KiB", "1.5 MiB", "2MB", "12.8GB/s", "1.2GHz"])
 )  # fmt: skip
 values = scalars | st.lists(scalars, max_size=4) | st.dictionaries(st.text(max_size=3), scalars, max_size=2)
 

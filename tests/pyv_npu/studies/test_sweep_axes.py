@@ -114,6 +114,18 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_sizes_are_integers_in_the_unit_of_the_key(tmp_path: Path) -> None:
+    assert axis("npu.spm.size=256KiB:1MiB:x2,3 MiB").values == ("262144", "524288", "1048576", "3145728")
+    assert axis("npu.noc.bytes_per_second=12.8GB/s:25.6GB/s:12.8GB/s").values == ("12800000000", "25600000000")
+    assert axis("n=1MiB").values == ("1MiB",), "an axis without a unit has words"
+    plan = read(
+        document(tmp_path, base={"npu.dram.size": "1GiB"}, axes={"npu.spm.size": ["1MiB", "1e6"]},
+                 points=[{"npu.spm.size": "2MiB"}])
+    )  # fmt: skip
+    assert plan.base == {"npu.dram.size": str(1 << 30)}
+    assert [point["npu.spm.size"] for point in plan.plan.points()] == ["1048576", "1000000", "2097152"]
+
+
 def test_repeating_is_an_axis_of_seeds(tmp_path: Path) -> None:
     assert [point["run.seed"] for point in read(document(tmp_path, axes={"a": [1]}, repeat=3)).plan.points()] == [
         "1", "2", "3",
