@@ -14,12 +14,13 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache, wraps
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import mmap
 from types import CodeType
 from typing import Any
 
 from pyv_native.errors import CheckError, NativeError
 from pyv_native.records import WORD, Inner, ListOf, Scalar, Shape, layout
+from pyv_native.zero_pages import zeros
 
 NULL_SIZE = 992
 """Bytes of the null record, and maximum bytes of a record that is referred to."""
@@ -298,8 +299,7 @@ class Arena:
             begin = high
         insort(self._spans, (begin, begin + size))
         if begin + size > len(self.buffer):
-            # pages take memory when they are written
-            buffer = mmap(-1, max(begin + size, 4 * len(self.buffer)), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+            buffer = zeros(max(begin + size, 4 * len(self.buffer)))
             buffer[: len(self.buffer)] = self.buffer
             self._use(buffer)
         return begin

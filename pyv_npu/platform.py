@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
-from npu_device.memory.memory import Memory, sparse
+from npu_device.memory.memory import Memory
 from npu_device.trace.stream import EventStream
 from pyv_ext import elf
 from pyv_ext.bus.bus import Bus
@@ -27,6 +27,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
 from pyv_native.state import Stateful
+from pyv_native.zero_pages import zeros
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import NOT_CONNECTED, Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
@@ -206,8 +207,8 @@ class Platform:
         size = self.config.npu.dram.size
         with host_memory(f"npu.dram.size = {size}"):
             if size > self.ram.size:
-                regions.append(("DRAM beyond the core", self.ram.end, sparse(size - self.ram.size)))
-            virtual = sparse(mm.KV_RANGE * size) if self._kv is None else self._kv.data
+                regions.append(("DRAM beyond the core", self.ram.end, zeros(size - self.ram.size)))
+            virtual = zeros(mm.KV_RANGE * size) if self._kv is None else self._kv.data
         regions.append(("KV", mm.KV_BASE, virtual))
         return Memory(regions, report_write)
 

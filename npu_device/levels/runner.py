@@ -19,10 +19,11 @@ from npu_device.abi.registers import REGISTERS
 from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.event_loop.dispatch import LIST_BYTES
-from npu_device.memory.memory import Memory, sparse
+from npu_device.memory.memory import Memory
 from npu_device.trace.stream import EventStream
 from pyv_native.records import WORD
 from pyv_native.state import WORD32, WORD64
+from pyv_native.zero_pages import zeros
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
@@ -79,7 +80,7 @@ class Runner:
         self.config = config
         self.events = events or EventStream()
         regions: list[tuple[str, int, Any]] = [
-            ("DRAM", DRAM_BASE, sparse(config.dram.size)), ("KV", KV_BASE, sparse(KV_RANGE * config.dram.size))
+            ("DRAM", DRAM_BASE, zeros(config.dram.size)), ("KV", KV_BASE, zeros(KV_RANGE * config.dram.size))
         ]  # fmt: skip
         for cluster in range(config.clusters):
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE

@@ -1,6 +1,5 @@
 """Memory shared by device and core, by 64-bit NPU address."""
 
-import mmap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,15 +10,6 @@ from npu_device.memory.region import Region
 
 if TYPE_CHECKING:
     from npu_device.memory.arrays import Bytes
-
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-"""Flag of Linux, which `mmap` defines from Python 3.13 on."""
-
-
-def sparse(size: int) -> mmap.mmap:
-    """Return `size` zero bytes that use host memory only where written, even if the host has less than `size`."""
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-
 
 MAX_VIEWS = 1024
 """Capacity of the cache of views, in regions."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
-from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram, zeros
+from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
 from pyv_ext.bus.window import DeviceWindow
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import accesses
@@ -21,6 +21,7 @@ from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.state import LATEST, WORD32, WORD64, Fields
+from pyv_native.zero_pages import zeros
 
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow

@@ -9,23 +9,17 @@ import sys
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
 from pyv_native.intrinsics import address_of
+from pyv_native.zero_pages import zeros
 
 PAGE = 1 << PAGE_BITS
 
 _RELEASES_PAGES = sys.platform == "linux"
 """Whether released pages read as zeros."""
-_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-"""Pages that were never written take no memory, even when they are read."""
 _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 """Linux: a little-endian word for each page of this process."""
 _PRESENT = bytes(high >> 6 != 0 for high in range(256))
 """Table by the highest byte of such a word: whether the page is in memory, or swapped out."""
 _ZERO = bytes(PAGE)
-
-
-def zeros(size: int) -> mmap.mmap:
-    """Allocate `size` zero bytes; the host allocates a page when it is first written."""
-    return mmap.mmap(-1, size, _ANONYMOUS)
 
 
 class Ram:

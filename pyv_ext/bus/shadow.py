@@ -5,7 +5,6 @@ lines are reported to the sanitizer. Native code does the same for the memory of
 contains no such code. A shadow is no part of the machine's state: snapshots omit it.
 """
 
-import mmap
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 from pyv_ext.bus.memory import PAGE_BITS, Ram
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import LINE_BITS
+from pyv_native.zero_pages import zeros
 
 LOADS, STORES = 1, 2
 """Bits of a line's flags: reported accesses."""
 
 WORD_BITS = 2
 _WORDS_OF_PAGE = PAGE_BITS - WORD_BITS
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 class LastStore(NamedTuple):
@@ -76,8 +75,7 @@ class ShadowTable:
 
 
 def _zeros(count: int, code: Literal["B", "I", "Q"]) -> "memoryview[int]":
-    size = count * {"B": 1, "I": 4, "Q": 8}[code]
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)).cast(code)
+    return memoryview(zeros(count * {"B": 1, "I": 4, "Q": 8}[code])).cast(code)
 
 
 class Shadow:

@@ -16,7 +16,7 @@ import numpy as np
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
-from npu_device.memory.memory import sparse
+from pyv_native.zero_pages import zeros
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result
@@ -72,7 +72,7 @@ class DecoderServer:
                 f"{npu.dram.size}; give fewer, or more DRAM"
             )
         self._free = [first + at * size for at in range(blocks)]
-        swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
+        swap = [("SWAP", self._copies, zeros(first + blocks * size - self._copies))] if blocks else []
         self.slots = [FunctionalMachine(self.decoder.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self.computed = 0
         """Number of tokens computed so far."""

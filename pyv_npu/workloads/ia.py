@@ -18,12 +18,13 @@ from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.compute import compute
-from npu_device.memory.memory import Memory, sparse
+from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
 from npu_device.reservation.sums import Accumulators
 from pyv_ext.elf import parse_elf
 from pyv_ext.engines.core import StopReason
+from pyv_native.zero_pages import zeros
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, as_onnx, from_device, to_device
@@ -47,12 +48,12 @@ class FunctionalMachine:
     ) -> None:  # fmt: skip
         """`beside`: additional regions of memory, which machines may share, as in `Memory`."""
         self._compiled = compiled
-        dram = sparse(compiled.dram_bytes)
+        dram = zeros(compiled.dram_bytes)
         scratchpads = [
             (f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, np.zeros(config.spm.size, np.uint8))
             for cluster in range(config.clusters)
         ]
-        virtual = "KV", mm.KV_BASE, sparse(mm.KV_RANGE * config.dram.size)
+        virtual = "KV", mm.KV_BASE, zeros(mm.KV_RANGE * config.dram.size)
         self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), virtual, *scratchpads, *beside])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)

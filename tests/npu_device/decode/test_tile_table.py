@@ -16,11 +16,12 @@ from npu_device.decode import decoder
 from npu_device.decode.decoder import Decoder
 from npu_device.decode.tile_decode import decode_tile
 from npu_device.decode.tile_state import TileDecoder
-from npu_device.memory.memory import Memory, sparse
+from npu_device.memory.memory import Memory
 from npu_device.memory.region import operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.sums import Accumulators
 from pyv_native.module import NativeModule, interpreted
+from pyv_native.zero_pages import zeros
 
 DRAM_SIZE = 1 << 24
 CONFIGS = [
@@ -121,7 +122,7 @@ class Descriptors:
 
 
 def memory_of(config: NpuConfig) -> Memory:
-    regions: list[tuple[str, int, Any]] = [("DRAM", DRAM_BASE, sparse(DRAM_SIZE))]
+    regions: list[tuple[str, int, Any]] = [("DRAM", DRAM_BASE, zeros(DRAM_SIZE))]
     for cluster in range(config.clusters):
         base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
         regions.append((f"SPM{cluster}", base, bytearray(config.spm.size)))

@@ -94,3 +94,23 @@ def test_out_of_memory_says_what_was_asked_for(words: list[str], asked: str) -> 
     command = [sys.executable, "-m", "pyv_npu", *words]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, check=False)
     assert done.returncode == 65 and asked in done.stderr and done.stderr.count("\n") == 1
+
+
+MACHINES = """
+import gc
+from pyv_npu.config import load
+from pyv_npu.platform import Platform
+gc.disable()  # as between two collections
+config = load(overrides={"npu.dram.size": "256MiB"}).config
+for _ in range(12):
+    Platform(config)
+"""
+
+
+def test_discarded_machines_give_their_memory_back_before_the_host_refuses_some() -> None:
+    limit = 4 << 30
+    done = subprocess.run(
+        [sys.executable, "-c", MACHINES], capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

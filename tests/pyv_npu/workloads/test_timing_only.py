@@ -10,7 +10,7 @@ import pytest
 from npu_device.config import NpuConfig
 from npu_device.levels import command_list
 from npu_device.levels.runner import Listed
-from npu_device.memory.memory import sparse
+from pyv_native.zero_pages import zeros
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
@@ -54,7 +54,7 @@ def test_memory_may_be_larger_than_the_host_has() -> None:
     large = replace(config, dram=replace(config.dram, size=256 << 30))
     made = run_commands(compiled("mlp").commands, large)
     assert made.events.hexdigest() == run_commands(compiled("mlp").commands, config).events.hexdigest()
-    memory = sparse(1 << 38)
+    memory = zeros(1 << 38)
     memory[-1] = 7
     assert memory[-1] == 7 and not any(memory[:4096])
 
