@@ -168,6 +168,7 @@ class Platform:
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self._probe: LatencyProbe | None = None
         self._arrivals: Sequence[int] = ()
+        self._warmup = 0
         self._custom_observers: list[Callable[[str, Operands, Outcome], None]] = []
         self.injection: Injection | None = None
         """Fault injection of this run, if any."""
@@ -251,7 +252,9 @@ class Platform:
         needs = boot.requirements(program)
         boot.check(program, needs, self.config)
         values = {**boot.implied_arguments(self.config, needs, values=self._computes), **(args or {})}
-        info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
+        words = boot.argument_words(program, needs, values)
+        self._warmup = next((words[argument.slot] for argument in needs.arguments if argument.name == "warmup"), 0)
+        info = boot.bootinfo(self.config, words)
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info, self.isa.xlen))
         if self.config.run.sanitize:
             from pyv_npu.observe.sanitizer.sanitizer import Sanitizer  # few runs have a sanitizer
@@ -292,7 +295,7 @@ class Platform:
         if self._probe is None and self.program is not None:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
-            self._probe = LatencyProbe(self, self.program, self._arrivals)
+            self._probe = LatencyProbe(self, self.program, self._arrivals, self._warmup)
             self._update_observed()
             if self.interrupts.external is not None:
                 self._probe.external(*self.interrupts.external)

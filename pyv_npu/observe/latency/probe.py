@@ -53,13 +53,13 @@ class LatencyProbe:
     Without submit functions, tracing of the core begins with the program's first use of the NPU.
     """
 
-    def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
-        """`arrivals`: distances in the program's table, see `arrivals.install`."""
+    def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = (), warmup: int = 0) -> None:
+        """`arrivals`: distances in the program's table, see `arrivals.install`. `warmup`: as in `Latency`."""
         functions = submit_functions(program)
         self.t0_source = "symbol" if functions else "first_store"
         self._bus, self._npu, self._events = platform.bus, platform.npu, platform.events
         self._issue, self._validate = platform.timing.custom, platform.config.npu.frontend.validate
-        self._arrivals = tuple(arrivals)
+        self._arrivals, self._warmup = tuple(arrivals), warmup
         self._epoch = program.symbols[SYMBOL].address if arrivals else 0
         self._named = bool(functions)
         self._status_lines: set[int] = set()
@@ -86,19 +86,19 @@ class LatencyProbe:
         platform.bus.watchers.append(self._watched)
         platform.events.subscribe(self._events_read)
 
-    def result(self, warmup: int = 0) -> Latency:
+    def result(self) -> Latency:
         """Return the latency of the run, after its end."""
         self._log.read()
         self.recorder.close()
-        return self._latency(self.recorder, warmup)
+        return self._latency(self.recorder)
 
-    def _latency(self, recorder: Recorder, warmup: int = 0) -> Latency:
+    def _latency(self, recorder: Recorder) -> Latency:
         accepted = recorder.accepted(self._validate)
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
             accepted = assign(accepted, recorder.evidence(), epoch, self._arrivals)
         submissions = accepted if accepted else None
-        return Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)
+        return Latency(submissions, recorder.rejected, self.t0_source, self._warmup, recorder.overwritten)
 
     def latency_at(self, pending: "Batch") -> Latency:
         """Return the latency so far, with pending events, without ending the recording."""

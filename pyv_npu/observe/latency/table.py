@@ -144,9 +144,7 @@ class Latency:
 
     def to_json(self) -> dict[str, Any] | None:
         """Return the object `latency`; None if nothing was submitted."""
-        if self._accepted is None and not self.rejected and not self.lost:
-            return None
-        if not self._fold.good and not self.errors and not self.rejected and not self.lost:
+        if not (self.any or self.rejected or self.lost):
             return None
         stages = {name: self.stage(name).summary() for name in STAGES}
         headline = stages["t_submit"]

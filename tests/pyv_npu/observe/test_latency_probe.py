@@ -162,6 +162,18 @@ def test_chunks_of_submissions_are_one_file(tmp_path: Path) -> None:
         assert sites[0] == sites[1]
 
 
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_commands_that_warm_up_are_in_no_figure(mode: str) -> None:
+    result = run(mode, args={"phases": 5, "n": 6, "warmup": 4})
+    latency = result.latency
+    assert latency.warmup == 4 and len(latency.accepted) == 16
+    assert [row.ticket for row in latency.submissions] == list(range(5, 17))
+    shown = result.to_json()["latency"]
+    assert (shown["n_warmup"], shown["n"]) == (4, 12)
+    alone = run(mode, args={"phases": 0, "n": 6, "warmup": 4}).to_json()["latency"]
+    assert (alone["n_warmup"], alone["n"], alone["stages"]["t_submit"]) == (4, 0, None)
+
+
 def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, stamps and events of 1,500 more submissions leave less than 20 bytes each where buffers are small."""
     monkeypatch.setattr(Spool.__init__, "__defaults__", (0,))
