@@ -10,17 +10,17 @@ are invalid then.
 """
 
 import ctypes
+import gc
+import mmap
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache, wraps
-from mmap import mmap
 from types import CodeType
 from typing import Any
 
 from pyv_native.errors import CheckError, NativeError
 from pyv_native.records import WORD, Inner, ListOf, Scalar, Shape, layout
-from pyv_native.zero_pages import zeros
 
 NULL_SIZE = 992
 """Bytes of the null record, and maximum bytes of a record that is referred to."""
@@ -200,6 +200,21 @@ class ListView:
         return self._arena.bytes[self._first : self._first + self.capacity * self.shape.item.size]
 
 
+def zeros(size: int) -> mmap.mmap:
+    """Allocate `size` zero bytes that use host memory only where written, even if the host has less than `size`.
+    OSError if it has no address space for them."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    try:
+        return mmap.mmap(-1, size, flags=flags)
+    except OSError:
+        gc.collect()  # discarded machines contain reference cycles, and hold their memory until a collection
+        return mmap.mmap(-1, size, flags=flags)
+
+
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+"""Flag of Linux, which `mmap` defines from Python 3.13 on."""
+
+
 class Arena:
     """Buffer of a root record."""
 
@@ -225,7 +240,7 @@ class Arena:
         else:
             self.bytes[ROOT:] = records
 
-    def _use(self, buffer: bytearray | mmap) -> None:
+    def _use(self, buffer: bytearray | mmap.mmap) -> None:
         self.buffer = buffer
         self.bytes = memoryview(buffer)
         self.words = self.bytes.cast("q")

@@ -26,8 +26,8 @@ from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
+from pyv_native.arena import zeros
 from pyv_native.state import Stateful
-from pyv_native.zero_pages import zeros
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import NOT_CONNECTED, Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions

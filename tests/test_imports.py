@@ -67,8 +67,8 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
 LAYERS: dict[str, str] = {
-    "pyv_native": """errors digest files spool state intrinsics records zero_pages arena ir code_cache host elf_tables
-                     loader llvm compiler emitter expressions lowering module __main__""",
+    "pyv_native": """errors digest files spool state intrinsics records arena ir code_cache host elf_tables loader llvm
+                     compiler emitter expressions lowering module __main__""",
     "npu_device": """abi dram_devices config trace memory kv_quant cost operations operations.kernels operations.macro
                      decode dram reservation units front_end event_loop external issue host device
                      levels""",

@@ -21,9 +21,9 @@ from npu_device.device import NpuDevice
 from npu_device.event_loop.dispatch import LIST_BYTES
 from npu_device.memory.memory import Memory
 from npu_device.trace.stream import EventStream
+from pyv_native.arena import zeros
 from pyv_native.records import WORD
 from pyv_native.state import WORD32, WORD64
-from pyv_native.zero_pages import zeros
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1

@@ -18,10 +18,10 @@ from pyv_ext.machine.bus import find_register
 from pyv_ext.machine.state import LINE_BITS, MAX_MEMORIES, REGISTERS, RegisterRecord
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
+from pyv_native.arena import zeros
 from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.state import LATEST, WORD32, WORD64, Fields
-from pyv_native.zero_pages import zeros
 
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow

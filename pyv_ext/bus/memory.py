@@ -8,8 +8,8 @@ import sys
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
+from pyv_native.arena import zeros
 from pyv_native.intrinsics import address_of
-from pyv_native.zero_pages import zeros
 
 PAGE = 1 << PAGE_BITS
 

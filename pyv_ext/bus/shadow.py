@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyv_ext.bus.memory import PAGE_BITS, Ram
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import LINE_BITS
-from pyv_native.zero_pages import zeros
+from pyv_native.arena import zeros
 
 LOADS, STORES = 1, 2
 """Bits of a line's flags: reported accesses."""

@@ -16,7 +16,7 @@ import numpy as np
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
-from pyv_native.zero_pages import zeros
+from pyv_native.arena import zeros
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result

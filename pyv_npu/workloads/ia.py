@@ -24,7 +24,7 @@ from npu_device.operations.kernels import on_core
 from npu_device.reservation.sums import Accumulators
 from pyv_ext.elf import parse_elf
 from pyv_ext.engines.core import StopReason
-from pyv_native.zero_pages import zeros
+from pyv_native.arena import zeros
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, as_onnx, from_device, to_device

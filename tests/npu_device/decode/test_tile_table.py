@@ -20,8 +20,8 @@ from npu_device.memory.memory import Memory
 from npu_device.memory.region import operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.sums import Accumulators
+from pyv_native.arena import zeros
 from pyv_native.module import NativeModule, interpreted
-from pyv_native.zero_pages import zeros
 
 DRAM_SIZE = 1 << 24
 CONFIGS = [

@@ -10,7 +10,7 @@ import pytest
 from npu_device.config import NpuConfig
 from npu_device.levels import command_list
 from npu_device.levels.runner import Listed
-from pyv_native.zero_pages import zeros
+from pyv_native.arena import zeros
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
