@@ -9,7 +9,7 @@ from npu_device.trace.events import Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.faults.plan import Point
-from pyv_npu.faults.triggers import BETWEEN, ArmedFault, Triggers
+from pyv_npu.faults.triggers import BETWEEN, ArmedFault, Triggers, wake
 
 
 class Injection(Triggers):
@@ -34,15 +34,27 @@ class Injection(Triggers):
         )
 
     @property
+    def acts(self) -> bool:
+        """True if a fault may still act at a point of injection, or has an effect there."""
+        ends = max(self._masked_until, self._raised_until, self._full_until)
+        lines = self.drives_line and self._queue
+        return (
+            any((lines, self._refused, self._masked, self._again))
+            or self._recorded is not None
+            or self._machine.clock.now < ends
+            or any(armed_fault.remaining > 0 for armed_fault in self.armed)
+        )
+
+    @property
     def over(self) -> bool:
         """True if no fault is active or pending: all effects are part of the machine's state."""
-        ends = max(self._masked_until, self._raised_until, self._full_until)
-        waiting = (self._queue, self._between, self._refused, self._masked, self._again)
-        return (
-            not any(waiting)
-            and self._machine.clock.now >= ends
-            and all(armed_fault.remaining <= 0 and not armed_fault.fault.lasts for armed_fault in self.armed)
-        )
+        lasts = any(armed_fault.fault.lasts for armed_fault in self.armed)
+        return not (self.acts or self._queue or self._between or lasts)
+
+    def advance(self, now: int) -> None:
+        super().advance(now)
+        if self._attached and not self.acts:
+            self.detach()
 
     # -- immediate actions -------------------------------------------------------------------------------------
 
@@ -54,7 +66,7 @@ class Injection(Triggers):
         elif do == "queue_full":
             self._record_firing(armed_fault, cycle, f"queue said to be full for {armed_fault.value('cycles'):,} cycles")
             self._full_until = cycle + armed_fault.value("cycles")
-            self._at(self._full_until, _wake)
+            self._at(self._full_until, wake)
         elif do == "dram_slow":
             self._record_firing(armed_fault, cycle, f"DRAM {armed_fault.value('factor')} times as slow")
             self._at(cycle, lambda now: machine.npu.slow_dram(now, armed_fault.value("factor")))
@@ -101,6 +113,7 @@ class Injection(Triggers):
                 self._rises(now)
             else:
                 self._masked = False
+                self._at(now, wake)
                 if self._again:
                     release, self._again = now + self._again, 0
                     self._at(release, lambda cycle: self._raise(cycle, 1))
@@ -113,15 +126,15 @@ class Injection(Triggers):
                 self._masked = True
             elif armed_fault.fault.do == "interrupt_late":
                 self._masked_until = now + armed_fault.value("cycles")
-                self._at(self._masked_until, _wake)
+                self._at(self._masked_until, wake)
             else:
                 self._again = armed_fault.value("cycles")
 
     def _raise(self, cycle: int, cycles: int) -> None:
         """Raise the line at `cycle`, for `cycles`."""
         self._raised_until = cycle + cycles
-        self._at(cycle, _wake)
-        self._at(self._raised_until, _wake)
+        self._at(cycle, wake)
+        self._at(self._raised_until, wake)
 
     def doorbell(self, cycle: int, tail: int) -> bool:
         self._number("doorbell", cycle)
@@ -153,6 +166,7 @@ class Injection(Triggers):
             self._refused.setdefault(address, cycle)
         elif address in self._refused:
             self.retried.append((self._refused.pop(address), cycle))
+            self._at(cycle, wake)
         return arrives
 
     def head(self, head: int, size: int) -> int:
@@ -242,7 +256,3 @@ class Injection(Triggers):
 
 def _has_output(command: Command) -> bool:
     return command.result is not None and bool(command.result.writes) and command.result.writes[0][1].size > 0
-
-
-def _wake(now: int) -> None:
-    """Do nothing: the event makes the clock sample all lines in the cycle in which a fault ends."""

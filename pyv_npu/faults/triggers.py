@@ -312,6 +312,7 @@ class Triggers(Injector):
         if len(armed_fault.fired) < MOST_FIRINGS:
             armed_fault.fired.append(Firing(cycle, ticket, description))
         events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=armed_fault.number)
+        self._at(cycle, wake)
 
     def _act(self, armed_fault: ArmedFault, cycle: int) -> None:
         """Perform an immediate action."""
@@ -332,3 +333,7 @@ def _rate(armed_fault: ArmedFault) -> float:
 
 def _ignore_store(address: int, size: int, now: int) -> None:
     """Ignore the store: the guard has seen it before."""
+
+
+def wake(now: int) -> None:
+    """Do nothing: the event makes the clock sample all lines when a fault acts or ends."""

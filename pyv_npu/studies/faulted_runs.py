@@ -76,15 +76,14 @@ class FaultedRuns:
         begin = max(bisect_right(self._begins, _start(fault)) - 1, 0)
         self._restore(self._saved[begin])
         self._injection.arm((fault,))
-        step = 1
+        step, (armed_fault,) = 1, self._injection.armed
         while (begin := begin + step) < len(self._saved):
             stop = self._to(self._begins[begin])
             if stop.reason is not StopReason.LIMIT:
                 return self._evidence(stop)
-            if self._injection.over:
-                if self._is_at(self._saved[begin]):
-                    return self._evidence_of_reference()
-                self._injection.detach()
+            if self._injection.over and self._is_at(self._saved[begin]):
+                return self._evidence_of_reference()
+            if armed_fault.fired:
                 step *= 2
         return self._evidence(self._to(longest(self.reference.cycles)))
 
