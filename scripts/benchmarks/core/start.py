@@ -1,8 +1,12 @@
 """CPU time from the start of a process to its first instruction, and to native code."""
 
 import argparse
+import re
+import shutil
 import statistics
+import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,3 +54,47 @@ def start(folder: Path, args: argparse.Namespace) -> None:
     print("\nFrom there to native code, in programs of more than 32,768 instructions\n\n| step | CPU ms |\n|---|---|")
     for name, seconds in zip(NATIVE, steps[-len(NATIVE) :], strict=True):
         print(f"| {name} | {seconds * 1e3:.0f} |", flush=True)
+    if shutil.which(VALGRIND):
+        _count_instructions()
+    else:
+        print(f"\nInstructions are not counted: install {VALGRIND}")
+
+
+VALGRIND = "valgrind"
+RUN = ("-m", "pyv_npu", "run", "hello")
+MODULES = "import sys; from pyv_npu.cli import main; main(['run', 'hello']); print(*sys.modules, file=sys.stderr)"
+IMPORT = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
+
+
+def _count_instructions() -> None:
+    """Count the host's instructions of `run hello` with native code from the cache, by what is imported."""
+    done = subprocess.run([sys.executable, "-c", MODULES], capture_output=True, text=True, check=True)
+    names = done.stderr.split()
+    library = [name for name in names if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__"]
+    yaml = [name for name in names if name.partition(".")[0] in ("yaml", "_yaml")]
+    own = [name for name in names if name.partition(".")[0] in OWN]
+    parts = {
+        "the interpreter itself": ("-c", "pass"),
+        "modules of Python's library": ("-c", IMPORT, *library),
+        "PyYAML": ("-c", IMPORT, *library, *yaml),
+        "own modules": ("-c", IMPORT, *library, *yaml, *own),
+        "the run: command line, configuration, platform, ELF, instructions, result, exit": RUN,
+    }
+    counts = [0, *map(_instructions, parts.values())]
+    modules = ("", f"{len(library)} ", f"{len(yaml)} ", f"{len(own)} ", "")
+    print("\nMillions of instructions of the host\n\n| part | modules | instructions |\n|---|---|---|")
+    for name, count, (before, after) in zip(parts, modules, pairwise(counts), strict=True):
+        print(f"| {name} | {count}| {(after - before) / 1e6:.0f} |")
+    print(f"| together | | {counts[-1] / 1e6:.0f} |", flush=True)
+
+
+OWN = ("npu_device", "pyv_ext", "pyv_native", "pyv_npu", "toolchain", "pyv_npu_toolchain", "firmware")
+
+
+def _instructions(arguments: Sequence[str]) -> int:
+    """Count the instructions of a Python process."""
+    tool = [VALGRIND, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    done = subprocess.run([*tool, sys.executable, *arguments], capture_output=True, text=True, check=True)
+    counted = re.search(r"I +refs: +([\d,]+)", done.stderr)
+    assert counted is not None, done.stderr
+    return int(counted[1].replace(",", ""))
