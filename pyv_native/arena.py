@@ -32,7 +32,10 @@ LINKS = 1024
 MAX_LINKS = 48
 ROOT = LINKS + MAX_LINKS * WORD
 """First byte of the root record."""
-
+LINE = 64
+"""Bytes of a cache line. Allocations are multiples of it, so that a record of whole lines lies in as few lines."""
+MIN_MAPPING = 1 << 27
+"""Minimum bytes of the buffer of an arena with allocations: its replacement by a larger buffer copies all pages."""
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -227,7 +230,7 @@ class Arena:
         self._spans: list[tuple[int, int]] = []
         """Allocations (begin, end), in order."""
         size = layout(root).size + lists_extent(root, capacities or {}) if records is None else len(records)
-        self._end = ROOT + size
+        self._end = ROOT + align(size)
         self.callback_error: BaseException | None = None
         """Exception of the last callback that failed."""
         self.callbacks: dict[Any, Callable[..., int]] = {}
@@ -306,7 +309,7 @@ class Arena:
     def allocate(self, size: int) -> int:
         """Reserve bytes after the root, in the first gap that is large enough; return their offset. Their content is
         undefined."""
-        size = -(-size // WORD) * WORD
+        size = align(size)
         begin = self._end
         for low, high in self._spans:
             if begin + size <= low:
@@ -314,7 +317,7 @@ class Arena:
             begin = high
         insort(self._spans, (begin, begin + size))
         if begin + size > len(self.buffer):
-            buffer = zeros(max(begin + size, 4 * len(self.buffer)))
+            buffer = zeros(max(begin + size, 4 * len(self.buffer), MIN_MAPPING))
             buffer[: len(self.buffer)] = self.buffer
             self._use(buffer)
         return begin
@@ -361,6 +364,11 @@ class Arena:
         """Clear the error in the status."""
         self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
         self.callback_error = None
+
+
+def align(size: int) -> int:
+    """Return the bytes of whole cache lines for `size` bytes."""
+    return -(-size // LINE) * LINE
 
 
 def _inner_capacities(capacities: Mapping[str, int], name: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Execution of commands without a core: descriptors submitted at given cycles (docs/npu-timing.md, "Levels")."""
 
 import gc
-from array import array
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -140,8 +140,9 @@ class Runner:
 
 def pack_descriptors(descriptors: Sequence[Descriptor]) -> NDArray[np.uint64]:
     """Return the words of descriptors, shape (count, 8). Raise AbiError for a value that does not fit."""
-    with suppress(OverflowError):
-        fields = np.frombuffer(array("Q", chain.from_iterable(descriptors)), np.uint64).reshape(-1, len(SHIFTS))
+    with suppress(struct.error):
+        packed = struct.pack(f"{len(descriptors) * len(SHIFTS)}Q", *chain.from_iterable(descriptors))
+        fields = np.frombuffer(packed, np.uint64).reshape(-1, len(SHIFTS))
         if (fields <= _MAXIMA).all():
             words: NDArray[np.uint64] = np.add.reduceat(fields << _SHIFTS, _WORD_STARTS, axis=1)
             words[:, 0] += (fields[:, _CLUSTER] >> np.uint64(2)) * _CLUSTER_HIGH

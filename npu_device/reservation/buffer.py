@@ -114,8 +114,8 @@ class IssueBuffer:
             self._extend(record, count)
 
     def _extend(self, record: type, count: int) -> None:
-        """Extend a free list by at least `count` records; double the number of records."""
-        count = max(count, self.totals[record], MIN_RECORDS)
+        """Extend a free list by at least `count` records, and a quarter of their number."""
+        count = max(count, self.totals[record] // 4, MIN_RECORDS)
         self.totals[record] += count
         fields, size = layout(record)
         first = self._allocate(size * count)

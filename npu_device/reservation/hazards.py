@@ -57,15 +57,20 @@ def split(tree: Access | None, access: Access) -> None:
 
 def insert(tree: Access | None, access: Access) -> Access:
     """Insert an access. Return the new root."""
-    if tree is None or access.priority > tree.priority:
-        split(tree, access)
-        refresh(access)
+    parent = None
+    node = tree
+    while node is not None and node.priority >= access.priority:
+        node.max_end = max(node.max_end, access.end)
+        parent = node
+        node = node.left if precedes(access, node) else node.right
+    split(node, access)
+    refresh(access)
+    if parent is None or tree is None:
         return access
-    if precedes(access, tree):
-        tree.left = insert(tree.left, access)
+    if precedes(access, parent):
+        parent.left = access
     else:
-        tree.right = insert(tree.right, access)
-    tree.max_end = max(tree.max_end, access.end)
+        parent.right = access
     return tree
 
 

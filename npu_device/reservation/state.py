@@ -10,7 +10,7 @@ from npu_device.cost.piece_record import PieceRecord
 from npu_device.decode.tile_state import DESCRIPTOR_WORDS, KEY_WORDS
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.trace.events import BATCH, EVENT_WORDS
-from pyv_native.records import REFERENCE, array, items, record, records, u16, u32
+from pyv_native.records import REFERENCE, array, items, record, records, u8, u16, u32
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
@@ -49,17 +49,17 @@ MAX_EVENTS = BATCH
 class Access:
     """Region that a command in flight reads or writes, a node of one of two interval trees."""
 
-    entry: "Entry" = REFERENCE
     low: int = 0
     end: int = 0
+    max_end: int = 0
+    """Largest end in its subtree."""
     id: int = 0
     """Serial number; smaller is older."""
     priority: int = 0
     """Priority in the heap order of the tree."""
     left: "Access | None" = REFERENCE
     right: "Access | None" = REFERENCE
-    max_end: int = 0
-    """Largest end in its subtree."""
+    entry: "Entry" = REFERENCE
     row_bytes: int = 0
     stride: int = 0
     """Distance of rows in bytes; 0 for a single row."""
@@ -203,26 +203,39 @@ class Entry:
 
     number: int = 0
     """Acceptance number; smaller is older."""
-    ticket: int = 0
-    stream: int = 0
-    cluster: int = 0
-    unit_class: int = NO_UNIT
     key: int = 0
     """Sort key of the scheduler: the smallest starts first; at equal keys, the oldest command."""
-    accepted: int = 0
-    """Cycle of acceptance (t2)."""
-    stage: int = WAITING
+    left: "Entry | None" = REFERENCE
+    """Children in the heap of ready commands."""
+    right: "Entry | None" = REFERENCE
     hazards: int = 0
     """Number of ends and retirements of older commands that it waits for."""
-    hazards_clear: int = 0
-    """Cycle in which the last hazard cleared."""
-    barriers_pending: int = 0
+    rank: u8 = 0
+    """Length of the path to the nearest leaf of the heap of ready commands."""
+    stage: u8 = WAITING
+    barriers_pending: u8 = 0
     """Number of its epochs that are not the oldest of their domains."""
-    barriers_clear: int = 0
     ready: bool = False
     """Whether READY was emitted."""
     in_window: bool = False
     """Whether it is in the scheduler's window."""
+    status: bool = False
+    """Whether its retirement writes a status word."""
+    irq: bool = False
+    """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
+    cluster: u8 = 0
+    slot: u16 = 0
+    """Slot of its run in the event loop."""
+    failure: u16 = 0
+    """Error code; 0 for none."""
+    unit_class: int = NO_UNIT
+    ticket: int = 0
+    stream: int = 0
+    accepted: int = 0
+    """Cycle of acceptance (t2)."""
+    hazards_clear: int = 0
+    """Cycle in which the last hazard cleared."""
+    barriers_clear: int = 0
     accesses: Access | None = REFERENCE
     after_end: Dependency | None = REFERENCE
     """Commands that wait for its end."""
@@ -235,11 +248,6 @@ class Entry:
     older: "Entry | None" = REFERENCE
     """Neighbours in the queue."""
     younger: "Entry | None" = REFERENCE
-    left: "Entry | None" = REFERENCE
-    """Children in the heap of ready commands."""
-    right: "Entry | None" = REFERENCE
-    rank: int = 0
-    """Length of the path to the nearest leaf of that heap."""
     next: "Entry | None" = REFERENCE
     """Next entry of the released commands, of the retired commands, or of the free list."""
     unit: int = 0
@@ -248,22 +256,14 @@ class Entry:
     """Work of the single step of a tile command."""
     dram: int = 0
     """First DRAM address of a tile command."""
-    slot: int = 0
-    """Slot of its run in the event loop."""
-    failure: int = 0
-    """Error code; 0 for none."""
-    status: bool = False
-    """Whether its retirement writes a status word."""
-    irq: bool = False
-    """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
+    result: Output | None = REFERENCE
+    """Outputs, from the start, or the end of a command on an external engine, until retirement."""
     prio: int = 0
     """Priority; this and the fields below are filled for tile commands."""
     address: int = 0
     """Address of the descriptor."""
     words: list[int] = array(DESCRIPTOR_WORDS)
     """Descriptor."""
-    result: Output | None = REFERENCE
-    """Outputs, from the start, or the end of a command on an external engine, until retirement."""
 
 
 @record
@@ -292,7 +292,7 @@ class Submission:
     number: int = 0
     """Acceptance number."""
     address: int = 0
-    slot: int = 0
+    slot: u32 = 0
     """Index in the ring, or TIGHT."""
     began: int = 0
     """Cycle in which its fetch begins."""
@@ -300,10 +300,10 @@ class Submission:
     """Cycle in which its 64 bytes have been read."""
     accepted: int = 0
     """Cycle of its acceptance."""
-    ticket: int = 0
+    ticket: u32 = 0
     """Ticket that ENQCMD_T assigned on arrival; 0 for that of the descriptor."""
-    prio: int = 0
-    stream: int = 0
+    prio: u8 = 0
+    stream: u8 = 0
     announced: bool = False
     """Whether FETCH was emitted."""
     readable: bool = False
