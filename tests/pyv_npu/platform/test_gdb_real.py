@@ -274,7 +274,8 @@ def test_a_deadlock_can_be_looked_at() -> None:
 
 def test_ctrl_c_in_gdb_stops_the_program_and_detach_lets_it_go() -> None:
     with simulator("--json", *ARGS) as (process, port):
-        spin = ["tbreak main", "continue", "set $old = *(int *)$pc", "set var *(int *)$pc = 0x6f", "continue"]
+        spin = ["tbreak main", "continue", "set $old = *(int *)$pc", "set var *(int *)$pc = 0x6f", "echo spins\\n"]
+        spin += ["continue"]
         script = [f"target remote :{port}", *spin, "print $pc", "print $cycle", "set var *(int *)$pc = $old", "detach"]
         command = [
             GDB,
@@ -284,11 +285,11 @@ def test_ctrl_c_in_gdb_stops_the_program_and_detach_lets_it_go() -> None:
             str(find_program(PROGRAM)),
         ]
         debugger = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
+        assert debugger.stdout is not None
+        assert "spins\n" in debugger.stdout
+        with pytest.raises(subprocess.TimeoutExpired):
             debugger.communicate(timeout=2)
-            pytest.fail("the program was over too soon")
-        except subprocess.TimeoutExpired:
-            debugger.send_signal(signal.SIGINT)
+        debugger.send_signal(signal.SIGINT)
         text, _ = debugger.communicate(timeout=60)
         assert "Program received signal SIGINT, Interrupt." in text
         assert len(values(text)) == 2
