@@ -167,7 +167,8 @@ def configurations(chance: random.Random, folder: Path) -> bool:
         choices = key.rule.get("choices") or ()
         values: list[Any] = [*choices, True, False, *INTERESTING, key.default, key.rule.get("min"), key.rule.get("max")]
         if chance.random() < 0.15:
-            values = ["none", "[]", "{a: 1}", "-5", "1e9", "0x", '"', "2024-99-99", "[1, 2", "&a *a", 1 << 80]
+            values = ["none", "[]", "{a: 1}", "-5", "1e9", "64KiB", "12.8 GB/s", "1e99MiB", "0x", '"', "2024-99-99",
+                      "[1, 2", "&a *a", 1 << 80]  # fmt: skip
         value = chance.choice([value for value in values if value is not None] or [0])
         lines.append(f"{key.path}: {str(value).lower() if isinstance(value, bool) else value}")
     text = "\n".join(lines)
