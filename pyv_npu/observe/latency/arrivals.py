@@ -134,8 +134,7 @@ def assign(submissions: "Submissions", evidence: "Table", epoch: int, distances:
     from pyv_npu.observe.latency.rows import COLUMN, NONE, Submissions
     from pyv_npu.observe.latency.state import REFUSAL
 
-    kind, t0, *_ = evidence.columns()
-    begins = np.concatenate([submissions.column("t0"), t0[kind == REFUSAL]])
+    begins = np.concatenate([submissions.column("t0"), evidence.select(REFUSAL)[0]])
     indices = np.arange(len(begins))
     indices[len(submissions) :] = NONE
     order = np.lexsort((indices, begins))

@@ -18,21 +18,16 @@ class Evidence:
     def __init__(self, validate: int, evidence: Table) -> None:
         """`evidence`: of a recorder; later rows are ignored."""
         self._validate = validate
-        kind, *columns = evidence.columns()
-
-        def rows_of(record_kind: int) -> list[Integers]:
-            return [column[kind == record_kind] for column in columns]
-
-        self._changes, level, _ = rows_of(EXTERNAL_LEVEL)
+        self._changes, level, _ = evidence.select(EXTERNAL_LEVEL)
         self._up = np.append(level != 0, False)
         self._rises = np.flatnonzero(level)
         self._rising = _ended(self._changes[self._rises])
-        handlers, *_ = rows_of(HANDLER_START)
+        handlers, *_ = evidence.select(HANDLER_START)
         self._handlers = _ended(handlers)
-        looks, ends, _ = rows_of(LOOK)
+        looks, ends, _ = evidence.select(LOOK)
         order = np.argsort(looks, kind="stable")  # reads of registers and of CSRs are not in order
         self._looks, self._ends = looks[order], _ended(ends[order])
-        looks, ends, tickets = rows_of(TICKET_LOOK)
+        looks, ends, tickets = evidence.select(TICKET_LOOK)
         order = np.lexsort((looks, tickets))
         tickets = tickets[order]
         self._tickets, self._ticket_ends = _ended(tickets), _ended(ends[order])

@@ -56,12 +56,12 @@ class Table:
             self._spilled.append(self._spool.append(tail.tobytes()))
             del tail[:]
 
-    def columns(self) -> "list[NDArray[np.int64]]":
-        """Return the columns of all rows so far."""
+    def select(self, first: int) -> "list[NDArray[np.int64]]":
+        """Return the other columns of all rows so far that begin with `first`. Other rows take no memory."""
         import numpy as np
 
-        numbers = np.frombuffer(bytes(self.state()), dtype=np.int64)
-        return [numbers[at :: self._width] for at in range(self._width)]
+        chunks = (np.frombuffer(part.read(), np.int64).reshape(-1, self._width) for part in self.state().parts)
+        return list(np.concatenate([rows[rows[:, 0] == first, 1:].T for rows in chunks], axis=1))
 
     def state(self) -> Segments:
         """Return all rows so far as immutable segments: spilled chunks and the tail."""
