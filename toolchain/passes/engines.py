@@ -151,10 +151,10 @@ def _best(
 ) -> Sequence[LayerIR]:
     """Return the fastest form of a layer or its parts. `concurrent`: independent layers that share the scratchpad."""
     shared = concurrent is not None
-    several = shared or any(layer.integer("batch", 1) > 1 for layer in group)  # concurrently they may use all engines
+    batched = any(layer.integer("batch", 1) > 1 for layer in group)  # concurrently they may use all engines
     searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
     timed = target.mapping.objective is Objective.CYCLES
-    if timed and not several and not searched and _clear(graph, group[-1], target):
+    if timed and not shared and not batched and not searched and _clear(graph, group[-1], target):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (min_time,) = times.values()
@@ -165,7 +165,7 @@ def _best(
     if open_order and any(layer.integer("loop_order") for layer in group):
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
-        working = target.engines if several else count
+        working = target.engines if batched else count
         if min_time is None or (timed and any(computing(graph, layer, target, working) >= min_time for layer in group)):
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)

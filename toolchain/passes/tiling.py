@@ -263,21 +263,23 @@ def _in_blocks(
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
         return None
-    estimate, best = Estimate(graph, layer, target), None
+    estimate, candidates = Estimate(graph, layer, target), list[tuple[int, int, BlockedTile]]()
     assert estimate.product is not None
-    for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
+    for index, blocked in enumerate(blocked_tiles(graph, layer, target, estimate.sizes)):
+        if residency in (None, blocked.residency):
+            bound = estimate.product.lower_bound(blocked.tile, AHEAD, blocked.demand, blocked.loops) if timed else 0
+            candidates.append((bound, index, blocked))
+    best: tuple[int, int, BlockedTile | None] = limit, -1, None
+    for bound, index, blocked in sorted(candidates):
+        if bound > best[0]:
+            break
         tile, demand, loops = blocked.tile, blocked.demand, blocked.loops
-        if residency is not None and blocked.residency is not residency:
-            continue
-        if timed and estimate.product.lower_bound(tile, AHEAD, demand, loops) >= limit:
-            continue
         cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
         if blocked.residency is Residency.OUTPUTS:
             cost += cost // CUT
-        if cost < limit:
-            limit = cost
-            best = Choice(blocked.apply_to(layer), cost)
-    return best
+        if (cost, index) < best[:2]:
+            best = cost, index, blocked
+    return best[2] and Choice(best[2].apply_to(layer), best[0])
 
 
 class BlockedTile(NamedTuple):
@@ -397,19 +399,23 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
         candidates = ()
     estimate = Estimate(graph, layer, target)
     product_cost = estimate.product if near and target.mapping.objective is Objective.CYCLES else None
-    times = {plain: estimate.cost(plain, estimate.distance(plain))}
-    min_time = times[plain]
+    fitting: dict[Tile, tuple[int, dict[str, int], Loops]] = {
+        plain: (0, estimate.sizes.demand(plain), loops_of(layer, plain))
+    }
     for tile in candidates:
-        if tile in times or not whole_vectors(layer, tile):
+        if tile in fitting or not whole_vectors(layer, tile):
             continue
         demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
-        if estimate.sizes.need(demand, AHEAD, loops) > target.workspace:
-            continue
-        if product_cost and (product_cost.lower_bound(tile, AHEAD, demand, loops) - min_time) * CLOSE > min_time:
-            continue
+        if estimate.sizes.need(demand, AHEAD, loops) <= target.workspace:
+            bound = product_cost.lower_bound(tile, AHEAD, demand, loops) if product_cost else 0
+            fitting[tile] = bound, demand, loops
+    times, min_time = dict[Tile, int](), maxsize
+    for tile, (bound, demand, loops) in sorted(fitting.items(), key=lambda item: item[1][0]):
+        if (bound - min_time) * CLOSE > min_time:
+            break
         times[tile] = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
         min_time = min(min_time, times[tile])
-    return times
+    return {tile: times[tile] for tile in fitting if tile in times}
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:
