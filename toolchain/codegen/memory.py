@@ -23,6 +23,8 @@ MODEL_BASE = mm.DRAM_BASE + FIRMWARE_BYTES
 PAGE = 4096
 SLOT = 64
 """Alignment of resident tensors in the scratchpad."""
+RESIDENT_SHARE = 4
+"""Denominator of the maximum share of the scratchpad for resident activations."""
 BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
 """Start address of constants outside the core's address space."""
 
@@ -92,7 +94,7 @@ def place(graph: Graph, target: Target) -> DramMap:
     them; otherwise they follow the core's address space. Device-only tensors move there too if space is still short.
     ModelError names a tensor that does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
-    inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
+    inside = {name: SPM_BASE + target.spm_bytes - depth for name, depth in _resident(graph, target).addresses.items()}
     layout = _assign(graph, target, MODEL_BASE, inside)
     if _end(layout) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return layout
@@ -116,14 +118,14 @@ def constants(graph: Graph) -> list[TensorIR]:
     return [tensor for tensor in graph.tensors.values() if not tensor.view_of and fixed(tensor)]
 
 
-def resident_bytes(graph: Graph) -> int:
-    """Return the scratchpad bytes of resident tensors."""
-    return _resident(graph).end
+def resident_bytes(graph: Graph, target: Target) -> int:
+    """Return the bytes at the end of the scratchpad that resident tensors occupy."""
+    return _resident(graph, target).end
 
 
 def reserve_residents(graph: Graph, target: Target) -> Target:
     """Return the target with the scratchpad bytes of resident tensors reserved."""
-    return target._replace(resident=resident_bytes(graph))
+    return target._replace(resident=resident_bytes(graph, target))
 
 
 class _Arena(NamedTuple):
@@ -131,20 +133,48 @@ class _Arena(NamedTuple):
     end: int
 
 
-def _resident(graph: Graph) -> _Arena:
-    """Assign offsets from 0 to the resident tensors, largest first to limit fragmentation."""
+def _resident(graph: Graph, target: Target) -> _Arena:
+    """Assign distances from the end of the scratchpad to the resident tensors, largest first to limit fragmentation.
+    Tensors of a layer lie in banks of their own as far as the share of residents allows: engines read and write them
+    in place, at the same time."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
-    addresses, spans, end = dict[str, int](), live_ranges(graph) if stored else {}, 0
+    starts, spans, end = dict[str, int](), live_ranges(graph) if stored else {}, 0
+    beside = _neighbours(graph, {tensor.id for tensor in stored})
+    bank, limit = target.bank_bytes, target.spm_bytes // RESIDENT_SHARE
+
+    def meeting(start: int, tensor: TensorIR) -> int:
+        """Return the bytes of neighbours in the banks of a tensor."""
+        first, last = start // bank, (start + tensor.size - 1) // bank
+        placed = [(starts[name], graph.tensors[name].size) for name in beside[tensor.id] if name in starts]
+        return sum(size for at, size in placed if at // bank <= last and first <= (at + size - 1) // bank)
+
     for tensor in sorted(stored, key=lambda candidate: (-candidate.size, spans[candidate.id])):
         first, last = spans[tensor.id]
         occupied = sorted(
             _Place(at, at + graph.tensors[name].size, spans[name][1])
-            for name, at in addresses.items()
+            for name, at in starts.items()
             if spans[name][0] <= last and first <= spans[name][1]
         )
-        addresses[tensor.id] = at = _gap(occupied, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
-        end = max(end, at + tensor.size)
-    return _Arena(addresses, _round_up(end, SLOT))
+        alignment = max(SLOT, tensor.alignment_bytes)
+        places = [_gap(occupied, base, tensor.size, alignment) for base in range(0, limit, bank)]
+        free = [at for at in places if at + tensor.size <= limit]
+        starts[tensor.id] = at = min(free or places[:1], key=lambda at: (meeting(at, tensor), at))
+        end = max(end, _round_up(at + tensor.size, alignment))
+    depths = {
+        name: at + _round_up(graph.tensors[name].size, max(SLOT, graph.tensors[name].alignment_bytes))
+        for name, at in starts.items()
+    }
+    return _Arena(depths, _round_up(end, SLOT))
+
+
+def _neighbours(graph: Graph, names: set[str]) -> dict[str, set[str]]:
+    """Return for each of some stored tensors those of them that a layer uses with it."""
+    beside: dict[str, set[str]] = {name: set() for name in names}
+    for layer in graph.layers:
+        together = names.intersection(map(graph.storage, (*layer.inputs, *layer.outputs)))
+        for name in together:
+            beside[name] |= together - {name}
+    return beside
 
 
 def _end(placed: DramMap) -> int:

@@ -1,14 +1,12 @@
-"""Residency of activations in the scratchpad: the smallest first, up to one part in `SHARE` of it."""
+"""Residency of activations in the scratchpad: the smallest first, up to one part in `RESIDENT_SHARE` of it."""
 
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.memory import live_ranges, resident_bytes
+from toolchain.codegen.memory import RESIDENT_SHARE, live_ranges, resident_bytes
 from toolchain.ir.graph import SPM, Graph, Role
 from toolchain.ir.operations import on_core
 
-SHARE = 4
-"""Denominator of the maximum share of the scratchpad for resident activations."""
 IN_DRAM = {"GATHER": 0}
 """Operation -> operand that must be in DRAM."""
 
@@ -22,7 +20,7 @@ def run(graph: Graph, target: Target) -> Graph:
     pinned |= on_core(graph)
     written = {graph.storage(layer.outputs[0]) for layer in graph.layers}
     candidates = {name for name in written - pinned if graph.tensors[name].role is Role.ACTIVATION}
-    spans, limit = live_ranges(graph), target.spm_bytes // SHARE
+    spans, limit = live_ranges(graph), target.spm_bytes // RESIDENT_SHARE
     occupied, names = [0] * len(graph.layers), list[str]()
     for name in sorted(candidates, key=lambda name: (graph.tensors[name].size, spans[name])):
         first, last = spans[name]
@@ -34,6 +32,6 @@ def run(graph: Graph, target: Target) -> Graph:
     while True:  # on fragmentation beyond the limit, remove the largest tensors
         tensors = graph.tensors | {name: replace(graph.tensors[name], storage_class=SPM) for name in names}
         result = replace(graph, tensors=tensors)
-        if not names or resident_bytes(result) <= limit:
+        if not names or resident_bytes(result, target) <= limit:
             return result
         names.pop()
