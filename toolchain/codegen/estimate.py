@@ -92,7 +92,8 @@ class Estimate:
             return cycles, Load(0, moved_bytes, 0, read)
         moved = self.sizes.staged(demand)
         share = self._engines(tile, ahead, demand)
-        ports = ceil(min(sum(demand.values()), target.bank_bytes) / target.port)
+        in_place = max((size for name, size in demand.items() if name not in moved), default=0)
+        ports = ceil(min(max(sum(demand.values()), share * in_place), target.bank_bytes) / target.port)
         if layer.op_type == "ATTN_T":
             step, load = self._attention(tile, ports, share)
         elif layer.op_type in CACHING:  # rows of each head, there and away
@@ -105,8 +106,8 @@ class Estimate:
             load = Load(-(-count // share) * step, count * sum(moved.values()), count * len(moved))
         overlapping = target.channels * target.outstanding
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
-        exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + step
-        return max(load.computed, transfers) + exposed, load
+        exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate)
+        return max(load.computed, transfers + step) + exposed if moved else load.computed, load
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None = None) -> int:
         """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
