@@ -82,9 +82,10 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
     if names & fixed or layer.op_type not in CUTS:
         return _Choice(1, 0)
-    others = [other for other in graph.layers if other is not layer and _touches(graph, other, names)]
+    together = [other for other in graph.layers if other is layer or _touches(graph, other, names)]
+    at = together.index(layer)
     uncut = fastest(graph, layer, target)
-    base = None if target.measured is None else _time(graph, [uncut.layer, *others], target)
+    base = None if target.measured is None else _time(graph, together, target)
     min_time, best = uncut.cost if base is None else base, _Choice(1, 0)
     gain, next_gain = (GAIN, NEXT_GAIN) if base is None else (MEASURED_GAIN, MEASURED_GAIN)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
@@ -100,7 +101,8 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
             continue
         time, way, partition = min(candidates, key=lambda candidate: candidate[:2])
         if base is not None:
-            cycles = _time(partition.added(stored), [*_place(partition), *others], target)
+            layers = [*together[:at], *_place(partition), *together[at + 1 :]]
+            cycles = _time(partition.added(stored), layers, target)
             time = base if cycles is None else cycles
         if time < min_time - min_time // (gain if best.parts == 1 else next_gain):
             min_time, best = time, _Choice(count, way)
