@@ -134,37 +134,50 @@ class _Arena(NamedTuple):
 
 
 def _resident(graph: Graph, target: Target) -> _Arena:
-    """Assign distances from the end of the scratchpad to the resident tensors, largest first to limit fragmentation.
-    Tensors of a layer lie in banks of their own as far as the share of residents allows: engines read and write them
-    in place, at the same time."""
+    """Assign distances from the end of the scratchpad to the resident tensors: by time, which separates the most, or
+    largest first, which packs the best, where the share of residents has no space for that."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
-    starts, spans, end = dict[str, int](), live_ranges(graph) if stored else {}, 0
+    if not stored:
+        return _Arena({}, 0)
+    spans, limit = live_ranges(graph), target.spm_bytes // RESIDENT_SHARE
+    by_time = _separate(graph, target, sorted(stored, key=lambda tensor: spans[tensor.id]), spans, limit)
+    if by_time.end <= limit:
+        return by_time
+    largest_first = sorted(stored, key=lambda tensor: (-tensor.size, spans[tensor.id]))
+    return _separate(graph, target, largest_first, spans, limit)
+
+
+def _separate(
+    graph: Graph, target: Target, stored: Sequence[TensorIR], spans: dict[str, tuple[int, int]], limit: int
+) -> _Arena:
+    """Assign distances one by one. Tensors of a layer lie in banks of their own as far as `limit` allows: engines read
+    and write them in place, at the same time."""
+    starts, ends, bank = dict[str, int](), dict[str, int](), target.bank_bytes
     beside = _neighbours(graph, {tensor.id for tensor in stored})
-    bank, limit = target.bank_bytes, target.spm_bytes // RESIDENT_SHARE
 
     def meeting(start: int, tensor: TensorIR) -> int:
         """Return the bytes of neighbours in the banks of a tensor."""
         first, last = start // bank, (start + tensor.size - 1) // bank
-        placed = [(starts[name], graph.tensors[name].size) for name in beside[tensor.id] if name in starts]
-        return sum(size for at, size in placed if at // bank <= last and first <= (at + size - 1) // bank)
+        placed = [name for name in beside[tensor.id] if name in starts]
+        return sum(
+            ends[name] - starts[name]
+            for name in placed
+            if starts[name] // bank <= last and first <= (ends[name] - 1) // bank
+        )
 
-    for tensor in sorted(stored, key=lambda candidate: (-candidate.size, spans[candidate.id])):
+    for tensor in stored:
         first, last = spans[tensor.id]
         occupied = sorted(
-            _Place(at, at + graph.tensors[name].size, spans[name][1])
-            for name, at in starts.items()
+            _Place(start, ends[name], spans[name][1])
+            for name, start in starts.items()
             if spans[name][0] <= last and first <= spans[name][1]
         )
         alignment = max(SLOT, tensor.alignment_bytes)
         places = [_gap(occupied, base, tensor.size, alignment) for base in range(0, limit, bank)]
-        free = [at for at in places if at + tensor.size <= limit]
-        starts[tensor.id] = at = min(free or places[:1], key=lambda at: (meeting(at, tensor), at))
-        end = max(end, _round_up(at + tensor.size, alignment))
-    depths = {
-        name: at + _round_up(graph.tensors[name].size, max(SLOT, graph.tensors[name].alignment_bytes))
-        for name, at in starts.items()
-    }
-    return _Arena(depths, _round_up(end, SLOT))
+        within = [at for at in places if at + tensor.size <= limit]
+        starts[tensor.id] = at = min(within or places[:1], key=lambda at: (meeting(at, tensor), at))
+        ends[tensor.id] = _round_up(at + tensor.size, alignment)
+    return _Arena(ends, max(ends.values()))
 
 
 def _neighbours(graph: Graph, names: set[str]) -> dict[str, set[str]]:
