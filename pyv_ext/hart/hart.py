@@ -60,6 +60,7 @@ class Hart:
     """Privilege mode; call `guard` after writing it."""
     traps = Word()
     """Count of traps taken, interrupts included."""
+    interrupts = Word()
 
     def __init__(
         self,
@@ -156,6 +157,7 @@ class Hart:
             "cycle": self.cycle,
             "instret": self.instret,
             "traps": self.traps,
+            "interrupts": self.interrupts,
             "priv": self.priv,
             "waiting": None if wait is None else [wait.start, wait.not_before, wait.until],
             "reservation": None if self.reservation is None else list(self.reservation),
@@ -178,7 +180,8 @@ class Hart:
     def load_state(self, state: Any) -> None:
         floating = ("float",) if self.isa.floating else ()
         fields = Fields(
-            state, "x", "pc", "cycle", "instret", "traps", "priv", "waiting", "reservation", "csrs", *floating
+            state, "x", "pc", "cycle", "instret", "traps", "interrupts", "priv", "waiting", "reservation", "csrs",
+            *floating,
         )  # fmt: skip
         word = (0, self.isa.mask)
         x, pc, priv = fields.integers("x", *word, SINK), fields.integer("pc", *word), fields.integer("priv", 0, 3)
@@ -190,8 +193,8 @@ class Hart:
             raise StateError(f"{priv} is no mode of this hart", "priv")
         self.x[:SINK] = memoryview(b"".join(value.to_bytes(8, "little") for value in x)).cast("Q")
         self.pc, self.priv = pc, priv
-        self.cycle, self.instret, self.traps = (
-            fields.integer(name, 0, LATEST) for name in ("cycle", "instret", "traps")
+        self.cycle, self.instret, self.traps, self.interrupts = (
+            fields.integer(name, 0, LATEST) for name in ("cycle", "instret", "traps", "interrupts")
         )
         cycle = (0, LATEST)
         with inside("waiting"):

@@ -48,6 +48,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     """
     hart = machine.hart
     hart.traps += 1
+    hart.interrupts += cause >> 31 & 1
     cancel_reservation(machine)  # otherwise a context could use the reservation of another
     recorded = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # the sign instead of INTERRUPT, without a branch
     if hart.supervisor_mode and hart.priv != MACHINE:

@@ -160,6 +160,7 @@ class HartState:
     """The privilege mode."""
     traps: int = 0
     """Traps taken, interrupts included."""
+    interrupts: int = 0
     reserved_address: int = NEVER
     """The address that LR reserved; NEVER: none."""
     reserved_word: int = 0

@@ -72,6 +72,6 @@ def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)
     words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]
     entries = [RecoveryNote(*words[1 + 4 * index : 5 + 4 * index]) for index in range(min(words[0], RECOVERIES))]
-    exceptions = platform.hart.traps - injection.interrupts
+    exceptions = platform.hart.traps - platform.hart.interrupts
     results = platform.outputs.sha256(everywhere=False)
     return Record(injected, tuple(entries), words[0], tuple(injection.retried), exceptions, results)

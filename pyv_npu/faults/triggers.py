@@ -6,7 +6,7 @@ resumes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
@@ -18,14 +18,12 @@ from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
-from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.devices.clint import Clint
 from pyv_ext.elf import Program
 from pyv_ext.engines.core import AccessStopped, Stop, StopReason
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
-from pyv_ext.machine.state import LogKind
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_npu.faults.plan import Fault, Point
 
@@ -105,8 +103,6 @@ class Triggers(Injector):
         self._between: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
         self.armed: list[ArmedFault] = []
-        self._interrupts = 0
-        machine.clock.log.subscribe(self._read, (LogKind.HANDLER,))
         self._clear()
         self._place = machine.clock.attach(self, shared=True)
         """Index of the device at the clock."""
@@ -192,21 +188,6 @@ class Triggers(Injector):
             hint = did_you_mean(name, self._program.symbols)
             raise BadInputError(f"fault: {name}: {self._program.name} has no such symbol{hint}")
         return symbol.address + more
-
-    def _read(self, rows: Iterable[CoreRow]) -> None:
-        traps = (LogKind.HANDLER, LogKind.TRAP)
-        self._interrupts += sum(cause >> 31 for *_, cause, kind in rows if kind in traps)
-
-    @property
-    def interrupts(self) -> int:
-        """Number of interrupts that the core has taken since the start of the machine."""
-        self._machine.clock.log.read()
-        return self._interrupts
-
-    @interrupts.setter
-    def interrupts(self, count: int) -> None:
-        self._machine.clock.log.read()
-        self._interrupts = count
 
     # -- a device on the clock ---------------------------------------------------------------------------------
 

@@ -28,8 +28,6 @@ class _SavePoint(NamedTuple):
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
-    interrupts: int
-    """Number of interrupts that the core has taken."""
     status_lines: frozenset[int]
     """Lines that may contain status words."""
     covered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
@@ -48,6 +46,7 @@ class FaultedRuns:
         self._probe = platform.latency
         self.points: dict[Point, list[int]] = {}
         """Point -> cycles in which faults may act."""
+        platform.events.rewind(platform.events.mark()._replace(log=None))  # no verdict reads the events
         self._saved = [self._save()]
         self._injection.arm((), self.points)
         stop = self._to()
@@ -107,14 +106,13 @@ class FaultedRuns:
         in_spm = dict(platform.outputs.in_spm or {})
         return _SavePoint(platform.save(previous), in_spm, *self._past())
 
-    def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-        """Return evidence that is not part of the machine's state: interrupts, status lines, output ranges."""
-        return self._injection.interrupts, self._probe.status_lines, self._platform.outputs.covered()
+    def _past(self) -> tuple[frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+        """Return evidence that is not part of the machine's state: status lines, output ranges."""
+        return self._probe.status_lines, self._platform.outputs.covered()
 
     def _restore(self, save_point: _SavePoint) -> None:
         self._injection.arm(())
         self._platform.restore(save_point.snapshot)
-        self._injection.interrupts = save_point.interrupts
         self._platform.outputs.in_spm = dict(save_point.in_spm)
 
     def _is_at(self, save_point: _SavePoint) -> bool:

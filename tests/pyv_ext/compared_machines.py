@@ -11,7 +11,7 @@ from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 from pyv_ext.machine.slots import FFLAGS, FRM, FS
 
-_PLAIN = ("pc", "cycle", "instret", "traps", "priv", "waiting", "reservation")
+_PLAIN = ("pc", "cycle", "instret", "traps", "interrupts", "priv", "waiting", "reservation")
 _CSRS = (
     "mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren",
     "medeleg", "mideleg", "stvec", "sscratch", "sepc", "scause", "stval", "scounteren",

@@ -201,8 +201,8 @@ def test_what_the_end_is_judged_by_counts_too() -> None:
             change()
             return not runs._is_at(moment)
 
-        injection, outputs, probe = runs._injection, platform.outputs, runs._probe
-        assert changed(lambda: setattr(injection, "interrupts", injection.interrupts + 1))
+        hart, outputs, probe = platform.hart, platform.outputs, runs._probe
+        assert changed(lambda: setattr(hart, "interrupts", hart.interrupts + 1))
         assert changed(lambda: outputs.written(SPM_BASE + 0x1_0000, 4))
         assert changed(lambda: outputs.written(DRAM_BASE + 0x80_0000, 4))
         assert changed(lambda: probe._status_lines.add(64))
@@ -273,10 +273,10 @@ def test_the_record_of_the_driver_has_its_first_sixteen_entries() -> None:
     words = [20, *range(4 * 30)]
     platform = SimpleNamespace(
         bus=SimpleNamespace(peek=lambda address, size: struct.pack("<121I", *words)[address - 64 :][:size]),
-        hart=SimpleNamespace(traps=5),
+        hart=SimpleNamespace(traps=5, interrupts=3),
         outputs=SimpleNamespace(sha256=lambda everywhere: "hash"),
     )
-    injection = SimpleNamespace(armed=[], interrupts=3, retried=[])
+    injection = SimpleNamespace(armed=[], retried=[])
     program = SimpleNamespace(symbols={record.SYMBOL: SimpleNamespace(address=64)})
     found = record.record_of(cast(Any, platform), cast(Any, injection), cast(Any, program))
     assert [tuple(note) for note in found.recovered] == [(i, i + 1, i + 2, i + 3) for i in range(0, 64, 4)]
