@@ -237,13 +237,13 @@ class Arena:
         """Python functions by the declarations of their callbacks."""
         self._linked: list[Any] = []
         """Owners of linked code, kept alive."""
-        self._use(bytearray(self._end))
+        self._use(zeros(self._end))
         if records is None:
             self.initialize(root, ROOT, capacities or {})
         else:
             self.bytes[ROOT:] = records
 
-    def _use(self, buffer: bytearray | mmap.mmap) -> None:
+    def _use(self, buffer: mmap.mmap) -> None:
         self.buffer = buffer
         self.bytes = memoryview(buffer)
         self.words = self.bytes.cast("q")

@@ -6,6 +6,7 @@ restores such a value through `Fields`. The value may come from a file, so every
 checked, and a `StateError` names the invalid field. References are indices: of a command, a unit, a row.
 """
 
+from array import array
 from typing import Any, Protocol
 
 WORD32 = (1 << 32) - 1
@@ -108,6 +109,19 @@ def data(value: object, size: int | None = None) -> bytes:
     return value
 
 
+def unpacked(value: object, *limits: tuple[int, int]) -> "array[int]":
+    """Check the bytes of rows of 64-bit integers, one for each of the limits (low, high); return the integers."""
+    content, numbers = data(value), array("q")
+    if len(content) % (len(limits) * numbers.itemsize):
+        raise StateError(f"{len(content)} bytes are no rows of {len(limits)} integers")
+    numbers.frombytes(content)
+    for index, (low, high) in enumerate(limits if numbers else ()):
+        column = numbers[index :: len(limits)]
+        integer(min(column), low, high)
+        integer(max(column), low, high)
+    return numbers
+
+
 def quote(value: object) -> str:
     """Format a value of any type as one short line."""
     text = repr(value) if isinstance(value, int | str | bytes | float | None) else type(value).__name__
@@ -133,8 +147,11 @@ class Fields:
         return self._state[name]
 
     def integer(self, name: str, low: int, high: int) -> int:
-        with inside(name):
-            return integer(self._state[name], low, high)
+        value = self._state[name]
+        if type(value) is not int or not low <= value <= high:
+            with inside(name):
+                integer(value, low, high)
+        return int(value)
 
     def optional(self, name: str, low: int, high: int) -> int | None:
         """Check an integer or None."""

@@ -108,16 +108,15 @@ class Storage:
         self._spans.clear()
         self._pieces.clear()
         self._max_pieces = MIN_PIECES
-        self.bind()
+        self._attach()
 
     def bind(self) -> None:
-        """Renew the views of a buffer that has moved or whose lists have been filled."""
+        """Renew the views of a buffer that has moved."""
         self.loop: Any = self.arena.root
         self.units: dict[int, Any] = {unit.code: unit for unit in self.loop.units}
         """Units by their codes in events."""
         self.runs: Sequence[Any] = list(self.loop.runs)
-        events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
-        self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
+        front, fields = self.loop.front.offset, layout(FrontEnd).fields
         words = {name: front // WORD + field.word for name, field in fields.items() if field.offset % WORD == 0}
         self.deadline, self.cycle, self.response = words["next_deadline"], words["cycle"], words["response"]
         self.entry, self.outcome, self.answer = words["entry"], words["outcome"], words["answer"]
@@ -127,6 +126,11 @@ class Storage:
         """Offset of this field in bytes."""
         self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped
+        self._attach()
+
+    def _attach(self) -> None:
+        events = self.loop.issue.events
+        self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
         self.on_bind()
 
     def allocate(self, size: int) -> int:

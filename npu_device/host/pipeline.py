@@ -43,7 +43,7 @@ from pyv_native.arena import STATUS
 from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
-from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence, unpacked
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -320,7 +320,7 @@ class Pipeline:
                 self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
         self.execution.fail(cycle, reason)
         unchanged, notified = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.notified)
-        tickets, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
+        tickets, completed = ended_tickets(self._machine.issue), self.loop.issue.tickets_ended
         self.execution.reset()
         load_ended(self._machine.issue, tickets)
         self.loop.issue.tickets_ended, self.loop.issue.submission_count = completed, unchanged["accepted"]
@@ -349,7 +349,7 @@ class Pipeline:
             ],
             "taken": issue.submission_count,
             "completed": issue.tickets_ended,
-            "ended": ended_tickets(issue),
+            "ended": ended_tickets(self._machine.issue).tobytes(),
             "completion": self.completion.state(),
             "execution": execution.state(),
             "l2": None if execution.l2 is None else execution.l2.state(),
@@ -369,8 +369,11 @@ class Pipeline:
             fields.load("l2", execution.l2)
         fields.load("completion", self.completion)
         issue = self._machine.issue
-        load_ended(issue, fields.table("ended", (1, MODULUS - 1), (0, max(TicketError))).items())
         with inside("ended"):
+            ended = unpacked(fields["ended"], (1, MODULUS - 1), (0, max(TicketError)))
+            if len(set(ended[::2])) < len(ended) // 2:
+                raise StateError("a ticket comes twice")
+            load_ended(issue, ended)
             for command in execution.in_flight():
                 load_in_flight(issue, command.ticket, command.entry)
         self.loop.issue.submission_count = fields.integer("taken", 0, LATEST)

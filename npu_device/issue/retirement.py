@@ -1,7 +1,8 @@
 """Completion of tickets with errors, and status words (docs/interface.md, "Order and visibility" and "Tickets")."""
 
+from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
@@ -10,11 +11,19 @@ from npu_device.front_end import acceptance
 from npu_device.memory.memory import Memory
 from npu_device.reservation.buffer import IssueBuffer
 from npu_device.reservation.state import Ticket
-from npu_device.reservation.tickets import IN_FLIGHT, MODULUS, enter_ticket, restore_ended, set_command, ticket_code
+from npu_device.reservation.tickets import (
+    IN_FLIGHT,
+    MODULUS,
+    copy_ended,
+    enter_ticket,
+    restore_ended,
+    set_command,
+    ticket_code,
+)
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_native.records import WORD, layout
-from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row, sequence
+from pyv_native.records import WORD
+from pyv_native.state import LATEST, Fields, StateError, inside, row, sequence
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command
@@ -22,8 +31,6 @@ if TYPE_CHECKING:
 
 
 LOG_SIZE = 1024
-_TICKET, _YOUNGER = (layout(Ticket).fields[name].offset // WORD for name in ("ticket", "younger"))
-"""Words of a ticket: its number with the code in the upper half; the ticket that ended after it."""
 
 
 class ErrorEntry(NamedTuple):
@@ -108,22 +115,17 @@ class Completion:
         self._memory.write_bytes(address, status.to_bytes(4, "little") + ticket.to_bytes(4, "little"))
 
 
-def ended_tickets(issue: Any) -> list[list[int]]:
-    """Return the ended tickets and their codes, in the order of completion. `issue`: view of the issue stage."""
-    tickets, words, record = [], issue.arena.words, issue.oldest_ended
-    at = 0 if record is None else record.offset
-    while at:
-        word = words[at // WORD + _TICKET]
-        tickets.append([word & WORD32, word >> 32 & 0xFFFF])
-        at = words[at // WORD + _YOUNGER]
+def ended_tickets(buffer: IssueBuffer) -> "array[int]":
+    """Return the ended tickets, each followed by its code, in the order of completion."""
+    tickets = array("q", bytes(2 * WORD * buffer.issue.ended))
+    buffer.call(copy_ended, tickets.buffer_info()[0])
     return tickets
 
 
-def load_ended(buffer: IssueBuffer, tickets: Collection[Sequence[int]]) -> None:
+def load_ended(buffer: IssueBuffer, tickets: "array[int]") -> None:
     """Restore the value of `ended_tickets`."""
-    buffer.reserve(Ticket, len(tickets))
-    for ticket, code in tickets:
-        buffer.call(restore_ended, ticket, code)
+    buffer.reserve(Ticket, len(tickets) // 2)
+    buffer.call(restore_ended, tickets.buffer_info()[0], len(tickets) // 2)
 
 
 def load_in_flight(buffer: IssueBuffer, ticket: int, entry: int = 0) -> None:

@@ -35,8 +35,9 @@ from pyv_native.records import WORD, layout
 FUNCTIONS: tuple[Definition, ...] = (
     commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
-    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
-    tickets.ticket_code, tickets.set_command, pieces.add_piece, pieces.clear_pieces, results.block_class,
+    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket,
+    tickets.copy_ended, tickets.restore_ended, tickets.ticket_code, tickets.set_command, pieces.add_piece,
+    pieces.clear_pieces, results.block_class,
     results.store, results.overlaps, results.forward_all, results.move_size, results.sample_move,
     accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
     accumulators.count_free, accumulators.bind_sum, accumulators.split_span,

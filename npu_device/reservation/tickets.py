@@ -2,6 +2,7 @@
 
 from npu_device.abi.opcodes import TicketState
 from npu_device.reservation.state import BUCKETS, WAITING, Entry, Issue, Ticket
+from pyv_native.intrinsics import load_i64, store_i64
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""
@@ -121,10 +122,22 @@ def finish_ticket(issue: Issue, ticket: int, code: int) -> None:
         forget_oldest(issue)
 
 
-def restore_ended(issue: Issue, ticket: int, code: int) -> None:
-    """Restore an ended ticket of a snapshot. The device has reserved a record."""
-    enter_ticket(issue, ticket)
-    finish_ticket(issue, ticket, code)
+def copy_ended(issue: Issue, target: int) -> None:
+    """Store the ended tickets and their codes at a host address, in the order of completion."""
+    record = issue.oldest_ended
+    while record is not None:
+        store_i64(target, record.ticket)
+        store_i64(target + 8, record.code)
+        target += 16
+        record = record.younger
+
+
+def restore_ended(issue: Issue, source: int, count: int) -> None:
+    """Restore what `copy_ended` stored. The device has reserved `count` records."""
+    for index in range(count):
+        ticket = load_i64(source + 16 * index)
+        enter_ticket(issue, ticket)
+        finish_ticket(issue, ticket, load_i64(source + 16 * index + 8))
 
 
 def ticket_code(issue: Issue, ticket: int) -> int:

@@ -26,7 +26,7 @@ from pyv_npu.snapshot import memory
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMAT = 9
+FORMAT = 10
 MAX_DIRECTORY = 1 << 20
 """Maximum bytes of an archive's directory, which `zipfile` reads at once."""
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31

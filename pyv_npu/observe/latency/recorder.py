@@ -17,11 +17,11 @@ from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
 from pyv_native.records import WORD, ListOf, Scalar, layout
-from pyv_native.state import LATEST, Fields, StateError, inside
+from pyv_native.state import LATEST, Fields, StateError, inside, unpacked
 from pyv_npu.observe.latency import completions, submissions
 from pyv_npu.observe.latency.completions import ACCEPTED, CHUNK, COMPACTION, HOLDERS, NEXT_COMMIT, SLOT, STREAM
 from pyv_npu.observe.latency.rows import NONE, WIDTH, Submissions
-from pyv_npu.observe.latency.spilled import Table, packed, unpacked
+from pyv_npu.observe.latency.spilled import Table
 from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker, Window
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class Recorder:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a snapshot: scalars and lists of integers."""
-        state = {name: packed(value) if isinstance(value, array) else value for name, value in self._values().items()}
+        state = {name: value.tobytes() if isinstance(value, array) else value for name, value in self._values().items()}
         return state | {"finished": self._rows.state(), "evidence": self._evidence.state()}
 
     def load_state(self, state: Any) -> None:
@@ -323,7 +323,7 @@ class Recorder:
         values: dict[str, Any] = {name: fields.integer(name, NONE, LATEST) for name in _NUMBERS}
         for name in _LISTS:
             with inside(name):
-                values[name] = unpacked(fields[name], _WIDTHS.get(name, 1))
+                values[name] = unpacked(fields[name], *[(NONE, LATEST)] * _WIDTHS.get(name, 1))
         _check(values)
         fields.load("finished", self._rows)
         fields.load("evidence", self._evidence)

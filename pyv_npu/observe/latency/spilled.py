@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyv_native.spool import Segment, Segments, Spool
-from pyv_native.state import LATEST, StateError, data
+from pyv_native.state import LATEST, unpacked
 from pyv_npu.observe.latency.rows import NONE
 
 if TYPE_CHECKING:
@@ -14,23 +14,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 15
 """Minimum number of integers per spill."""
-
-
-def packed(numbers: Iterable[int]) -> bytes:
-    """Encode 64-bit integers for a snapshot."""
-    return array("q", numbers).tobytes()
-
-
-def unpacked(state: object, width: int) -> "array[int]":
-    """Decode rows of `width` integers within NONE..LATEST from `packed`. StateError for anything else."""
-    numbers = array("q")
-    content = data(state)
-    if len(content) % (width * numbers.itemsize):
-        raise StateError(f"{len(content)} bytes are no rows of {width} integers")
-    numbers.frombytes(content)
-    if numbers and not (min(numbers) >= NONE and max(numbers) <= LATEST):
-        raise StateError(f"a number is not within {NONE}..{LATEST}")
-    return numbers
 
 
 class Table:
@@ -71,9 +54,9 @@ class Table:
         """Restore a state; `Segments` of this process are shared."""
         if isinstance(state, Segments):
             *self._spilled, tail = state.parts
-            self._tail = unpacked(tail.read(), self._width)
+            self._tail = array("q", tail.read())
             return
-        numbers = unpacked(state, self._width)
+        numbers = unpacked(state, *[(NONE, LATEST)] * self._width)
         self._spilled, self._tail = [], array("q")
         for at in range(0, len(numbers), self._chunk):
             self.extend(numbers[at : at + self._chunk])

@@ -1,5 +1,6 @@
 """Snapshots: a run goes on from one, in another machine or the same, as if it had never stopped."""
 
+import base64
 import copy
 import io
 import json
@@ -305,6 +306,10 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] + [leaf for key, item in items for leaf in leaves(item, (*path, key))]
 
 
+TICKETS = bytes(16), 2 * bytes([1, *[0] * 15])
+"""Rows of a ticket and its code."""
+NO_TICKET, SAME_TICKETS = ({"base64": base64.b64encode(content).decode()} for content in TICKETS)
+
 JUNK: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
@@ -408,7 +413,8 @@ def machine_to_spoil(mode: str) -> Platform:
             9,
             "npu.pipeline.deadlines[1]: is of external engines, which this device does not have",
         ),
-        (("npu", "pipeline", "ended"), [[0, 0]], "npu.pipeline.ended[0][0]: 0 is not within 1..2147483647"),
+        (("npu", "pipeline", "ended"), NO_TICKET, "npu.pipeline.ended: 0 is not within 1..2147483647"),
+        (("npu", "pipeline", "ended"), SAME_TICKETS, "npu.pipeline.ended: a ticket comes twice"),
         (
             ("npu", "pipeline", "submissions"),
             [[[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], ""]],
@@ -518,7 +524,7 @@ def test_another_format_is_refused() -> None:
     def change(name: str, value: Any) -> Any:
         return {**value, "format": 1} if name == "snapshot.json" else value
 
-    with pytest.raises(BadInputError, match="format 1, this version reads format 9; take it again"):
+    with pytest.raises(BadInputError, match="format 1, this version reads format 10; take it again"):
         Snapshot.from_bytes(edited(change))
 
 
