@@ -71,20 +71,23 @@ def add_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, argumen
     if last > mm.DRAM_BASE + FIRMWARE_BYTES:
         raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
     _patch(image, elf, end, arguments)
+    parts: list[bytes | bytearray | memoryview] = [image]
+    size = len(image)
     for piece in content:
-        image += bytes(-len(image) % 64)
+        parts += [bytes(-size % 64), piece.data]
+        size += -size % 64
         segments.append(
             Container(
-                p_type="PT_LOAD", p_offset=len(image), p_vaddr=piece.address, p_paddr=piece.address,
+                p_type="PT_LOAD", p_offset=size, p_vaddr=piece.address, p_paddr=piece.address,
                 p_filesz=len(piece.data), p_memsz=len(piece.data), p_flags=P_FLAGS.PF_R | P_FLAGS.PF_W, p_align=64,
             )
         )  # fmt: skip
-        image += piece.data
-    image += bytes(-len(image) % 4)
-    elf.header.e_phoff, elf.header.e_phnum = len(image), len(segments)
-    for segment in segments:
-        image += elf.structs.Elf_Phdr.build(segment)
-    return _with_header(elf, image)
+        size += len(piece.data)
+    parts.append(bytes(-size % 4))
+    elf.header.e_phoff, elf.header.e_phnum = size + -size % 4, len(segments)
+    parts += map(elf.structs.Elf_Phdr.build, segments)
+    _write_header(elf, image)
+    return b"".join(parts)
 
 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, split: bool = False) -> Iterator[ImagePiece]:
@@ -134,14 +137,14 @@ def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
     elf.header.e_shoff, elf.header.e_shnum = len(result), len(sections)
     for section in sections:
         result += elf.structs.Elf_Shdr.build(section)
-    return _with_header(elf, result)
+    _write_header(elf, result)
+    return bytes(result)
 
 
-def _with_header(elf: ELFFile, image: bytearray) -> bytes:
-    """Return the image with the header of `elf`."""
+def _write_header(elf: ELFFile, image: bytearray) -> None:
+    """Write the header of `elf` into the image."""
     header = elf.structs.Elf_Ehdr.build(elf.header)
     image[: len(header)] = header
-    return bytes(image)
 
 
 def _patch(image: bytearray, elf: ELFFile, end: int, arguments: Mapping[str, int]) -> None:

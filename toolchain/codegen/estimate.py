@@ -54,12 +54,14 @@ class Estimate:
 
     def cycles(self, tile: Tile, ahead: int) -> int:
         """Return the NPU cycles of a command of the layer, about, that loads so many tiles ahead."""
-        return self._estimate(tile, ahead, self.sizes.demand(tile), None)[0]
+        return self._estimate(tile, ahead, self.sizes.demand(tile), loops_of(self._layer, tile))[0]
 
-    def cost(self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
+    def cost(self, tile: Tile, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
         """Return the cost of a command by the user's objective, as far as tiles decide it. `demand`: the tile's
         `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
-        cycles, load = self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)
+        loops = loops_of(self._layer, tile) if loops is None else loops
+        demand = self.sizes.demand(tile, loops) if demand is None else demand
+        cycles, load = self._estimate(tile, self.distance(tile, demand, loops), demand, loops)
         mapping = self._target.mapping
         energy = mapping.energy
         return mapping.objective.cost(
@@ -83,7 +85,7 @@ class Estimate:
                 return ahead
         return 1
 
-    def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
+    def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> tuple[int, Load]:
         """Return the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
         of the engines, of the DMA channels and of the DRAM."""
         layer, target, shares = self._layer, self._target, self._shares

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import combinations, pairwise
 from itertools import product as product_of
 from math import ceil, gcd, prod
+from sys import maxsize
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import SPM_BASE
@@ -332,14 +333,16 @@ class ProductCost:
         cycles = max(ceil_div(command, self._shares), traffic.moved, computed * nest.lanes // self._target.engines)
         return self._batch * cycles, self._batch * traffic.size, self._batch * read
 
-    def lower_bound(self, tile: Tile, ahead: int, demand: Sizes, loops: Loops) -> int:
+    def lower_bound(self, tile: Tile, demand: Sizes, loops: Loops, limit: int = maxsize) -> int:
         """Return a lower bound of `estimate` for one product of a batch. It ignores bank conflicts and stalls of
-        engines."""
-        buffers = self._sizes.buffers(demand, ahead, loops)
+        engines, and traffic if the computation exceeds `limit`."""
+        buffers = self._sizes.buffers(demand, 1, loops)
         nest = self._nest(tile, buffers, loops)
         step = self._step(tile, nest)
-        traffic = self._traffic(self._streams(tile, nest, buffers, demand), nest)
-        return traffic.cycles(self._compute(tile, nest, step, step), step)
+        computed = self._compute(tile, nest, step, step)
+        if computed > limit:
+            return computed
+        return self._traffic(self._streams(tile, nest, buffers, demand), nest).cycles(computed, step)
 
     def _reads(self, tile: Tile, demand: Sizes) -> Sizes:
         """Return the bytes of operands per step of an engine; of an image, those of kernel positions and channels."""

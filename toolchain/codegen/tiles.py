@@ -92,6 +92,7 @@ class TileSizes:
             tensors |= epilogue_of(layer)
             self._sum, self._finishes, self._epilogue = sum_type(graph, layer), finishes(layer), layer.text("epilogue")
             self._acc_bytes, self._extent = target.acc_bytes, whole(layer)
+            self._demands: dict[Tile, dict[str, int]] = {}
             self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
             self._columns = graph.tensors[tensors["scale"]].elements if "scale" in tensors else 0
         else:
@@ -112,14 +113,13 @@ class TileSizes:
     ) -> dict[str, tuple[int, int]]:  # fmt: skip
         """Return (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
         those of the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
-        staged = self.staged(demand)
         count, copies = ahead + 1, {"sums": 1}
         if self._product and not self._staged_result:
             count, copies = min(2, ahead + 1), {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
         for name in loops.resident:
             image = name == "in0" and self._layer.op_type == "CONV2D_T"
             copies[name] = max(ahead + 1, loops.tiles("m" if image else AXES[name]))
-        return {name: (size, copies.get(name, count)) for name, size in staged.items()}
+        return {name: (size, copies.get(name, count)) for name, size in demand.items() if name not in self._in_place}
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
         """Return bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
@@ -159,6 +159,15 @@ class TileSizes:
         return demand
 
     def _of_product(self, tile: Tile, loops: Loops) -> dict[str, int]:
+        demand = self._demands.get(tile)
+        if demand is None:
+            demand = self._demands[tile] = self._operands(tile)
+        (m, n, k), (whole_m, whole_n, whole_k) = tile, self._extent
+        sums = loops.open_sums((-(-whole_m // m), -(-whole_n // n), -(-whole_k // k))) * m * n * SUM_BYTES
+        return demand | {"sums": sums} if sums > self._acc_bytes else demand
+
+    def _operands(self, tile: Tile) -> dict[str, int]:
+        """Return bytes for one tile of a product, without partial sums."""
         layer, kinds = self._layer, self._kinds
         m, n, k = tile
         source = (
@@ -170,10 +179,7 @@ class TileSizes:
         demand = {"in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1])}
         if self._codebooks:
             demand["codebook"] = self._codebooks * CODEBOOK_BYTES
-        demand |= self._result(m, n) if self._staged_result else self._direct_result(m, n)
-        counts = [-(-extent // size) for extent, size in zip(self._extent, tile, strict=True)]
-        sums = loops.open_sums((counts[0], counts[1], counts[2])) * m * n * SUM_BYTES
-        return demand | ({"sums": sums} if sums > self._acc_bytes else {})
+        return demand | (self._result(m, n) if self._staged_result else self._direct_result(m, n))
 
     def _result(self, m: int, n: int) -> dict[str, int]:
         """Return bytes by operand of the vector commands that finish a sum."""

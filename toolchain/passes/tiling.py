@@ -263,23 +263,26 @@ def _in_blocks(
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
         return None
-    estimate, candidates = Estimate(graph, layer, target), list[tuple[int, int, BlockedTile]]()
-    assert estimate.product is not None
-    for index, blocked in enumerate(blocked_tiles(graph, layer, target, estimate.sizes)):
-        if residency in (None, blocked.residency):
-            bound = estimate.product.lower_bound(blocked.tile, AHEAD, blocked.demand, blocked.loops) if timed else 0
-            candidates.append((bound, index, blocked))
-    best: tuple[int, int, BlockedTile | None] = limit, -1, None
-    for bound, index, blocked in sorted(candidates):
-        if bound > best[0]:
+    estimate, best = Estimate(graph, layer, target), -1
+    product_cost = estimate.product
+    assert product_cost is not None
+    mappings = [
+        mapping for mapping in blocked_tiles(graph, layer, target, estimate.sizes)
+        if residency in (None, mapping.residency)
+    ]  # fmt: skip
+    bounds = [
+        product_cost.lower_bound(mapping.tile, mapping.demand, mapping.loops, limit) if timed else 0
+        for mapping in mappings
+    ]
+    for index in sorted(range(len(mappings)), key=bounds.__getitem__):
+        if bounds[index] > limit:
             break
-        tile, demand, loops = blocked.tile, blocked.demand, blocked.loops
-        cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
-        if blocked.residency is Residency.OUTPUTS:
+        cost = estimate.cost(mappings[index].tile, mappings[index].demand, mappings[index].loops)
+        if mappings[index].residency is Residency.OUTPUTS:
             cost += cost // CUT
-        if (cost, index) < best[:2]:
-            best = cost, index, blocked
-    return best[2] and Choice(best[2].apply_to(layer), best[0])
+        if (cost, index) < (limit, best):
+            limit, best = cost, index
+    return None if best < 0 else Choice(mappings[best].apply_to(layer), limit)
 
 
 class BlockedTile(NamedTuple):
@@ -358,7 +361,7 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     limit = target.mapping.tile_of(layer.id)
     if limit is not None and layer.op_type in PRODUCTS:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
-        return Choice(layer.having(tile=tile), estimate.cost(tile, estimate.distance(tile)))
+        return Choice(layer.having(tile=tile), estimate.cost(tile))
     times = _times(graph, layer, target, near=True)
     min_time = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - min_time) * CLOSE <= min_time), key=prod)
@@ -379,10 +382,8 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
         estimate = Estimate(graph, layer, target)
         for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
             if residency in (None, blocked.residency):
-                ahead = estimate.distance(blocked.tile, blocked.demand, blocked.loops)
-                choices.append(
-                    Choice(blocked.apply_to(layer), estimate.cost(blocked.tile, ahead, blocked.demand, blocked.loops))
-                )
+                cost = estimate.cost(blocked.tile, blocked.demand, blocked.loops)
+                choices.append(Choice(blocked.apply_to(layer), cost))
     return sorted(choices, key=lambda choice: choice.cost)
 
 
@@ -399,23 +400,22 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
         candidates = ()
     estimate = Estimate(graph, layer, target)
     product_cost = estimate.product if near and target.mapping.objective is Objective.CYCLES else None
-    fitting: dict[Tile, tuple[int, dict[str, int], Loops]] = {
-        plain: (0, estimate.sizes.demand(plain), loops_of(layer, plain))
-    }
+    times = {plain: estimate.cost(plain)}
+    min_time = times[plain]
+    bounds = dict[Tile, tuple[int, dict[str, int], Loops]]()
     for tile in candidates:
-        if tile in fitting or not whole_vectors(layer, tile):
+        if tile == plain or not whole_vectors(layer, tile):
             continue
         demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
         if estimate.sizes.need(demand, AHEAD, loops) <= target.workspace:
-            bound = product_cost.lower_bound(tile, AHEAD, demand, loops) if product_cost else 0
-            fitting[tile] = bound, demand, loops
-    times, min_time = dict[Tile, int](), maxsize
-    for tile, (bound, demand, loops) in sorted(fitting.items(), key=lambda item: item[1][0]):
-        if (bound - min_time) * CLOSE > min_time:
+            limit = min_time + min_time // CLOSE
+            bounds[tile] = product_cost.lower_bound(tile, demand, loops, limit) if product_cost else 0, demand, loops
+    for tile, (lowest, demand, loops) in sorted(bounds.items(), key=lambda item: item[1][0]):
+        if (lowest - min_time) * CLOSE > min_time:
             break
-        times[tile] = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
+        times[tile] = estimate.cost(tile, demand, loops)
         min_time = min(min_time, times[tile])
-    return {tile: times[tile] for tile in fitting if tile in times}
+    return {tile: times[tile] for tile in (plain, *bounds) if tile in times}
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:

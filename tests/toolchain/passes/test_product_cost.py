@@ -105,7 +105,7 @@ def test_least_cycles_of_loops_over_blocks_are_not_above_the_bound(name: str) ->
     mappings = list(blocked_tiles(model.graph, layer, model.target, sizes))
     assert len(mappings) > 10
     for tile, _, _, _, loops, demand in mappings:
-        assert 0 < cost.lower_bound(tile, 1, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
+        assert 0 < cost.lower_bound(tile, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
 
 
 def test_sums_of_engines_at_one_address_have_a_cost() -> None:
@@ -123,7 +123,7 @@ def test_sums_of_engines_at_one_address_have_a_cost() -> None:
     ]
     assert mappings
     for tile, _, _, _, loops, demand in mappings:
-        assert 0 < cost.lower_bound(tile, 1, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
+        assert 0 < cost.lower_bound(tile, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
 
 
 MODELS = {
