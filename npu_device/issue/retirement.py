@@ -9,17 +9,9 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord
 from npu_device.front_end import acceptance
 from npu_device.memory.memory import Memory
+from npu_device.reservation import tickets
 from npu_device.reservation.buffer import IssueBuffer
 from npu_device.reservation.state import Ticket
-from npu_device.reservation.tickets import (
-    IN_FLIGHT,
-    MODULUS,
-    copy_ended,
-    enter_ticket,
-    restore_ended,
-    set_command,
-    ticket_code,
-)
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_native.records import WORD
@@ -101,7 +93,7 @@ class Completion:
             with inside("log", index):
                 *numbers, reason = sequence(item, 6)
                 cycle, ticket, code, number, opcode = row(
-                    numbers, (0, LATEST), (0, MODULUS - 1), (1, max(TicketError)), (1, LATEST), (0, UNKNOWN)
+                    numbers, (0, LATEST), (0, tickets.MODULUS - 1), (1, max(TicketError)), (1, LATEST), (0, UNKNOWN)
                 )
                 if code not in list(TicketError) or type(reason) is not str:
                     raise StateError("is no error of a ticket")
@@ -117,22 +109,22 @@ class Completion:
 
 def ended_tickets(buffer: IssueBuffer) -> "array[int]":
     """Return the ended tickets, each followed by its code, in the order of completion."""
-    tickets = array("q", bytes(2 * WORD * buffer.issue.ended))
-    buffer.call(copy_ended, tickets.buffer_info()[0])
-    return tickets
+    ended = array("q", bytes(2 * WORD * buffer.issue.ended))
+    buffer.call(tickets.copy_ended, ended.buffer_info()[0])
+    return ended
 
 
-def load_ended(buffer: IssueBuffer, tickets: "array[int]") -> None:
+def load_ended(buffer: IssueBuffer, ended: "array[int]") -> None:
     """Restore the value of `ended_tickets`."""
-    buffer.reserve(Ticket, len(tickets) // 2)
-    buffer.call(restore_ended, tickets.buffer_info()[0], len(tickets) // 2)
+    buffer.reserve(Ticket, len(ended) // 2)
+    buffer.call(tickets.restore_ended, ended.buffer_info()[0], len(ended) // 2)
 
 
 def load_in_flight(buffer: IssueBuffer, ticket: int, entry: int = 0) -> None:
     """Restore a ticket in flight. `entry`: that of its command, 0 before acceptance. Raise StateError."""
-    if buffer.call(ticket_code, ticket) == IN_FLIGHT:
+    if buffer.call(tickets.ticket_code, ticket) == tickets.IN_FLIGHT:
         raise StateError(f"ticket {ticket} is in flight twice")
     buffer.reserve(Ticket, 1)
-    buffer.call(enter_ticket, ticket)
+    buffer.call(tickets.enter_ticket, ticket)
     if entry:
-        buffer.call(set_command, ticket, entry)
+        buffer.call(tickets.set_command, ticket, entry)

@@ -6,6 +6,7 @@ snapshot: from there it would repeat the golden run, cycle by cycle.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
@@ -28,10 +29,8 @@ class _SavePoint(NamedTuple):
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
-    status_lines: frozenset[int]
-    """Lines that may contain status words."""
-    covered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
-    """Addresses that the device has written, see `Outputs.covered`."""
+    outside: object
+    """Evidence that is not part of the machine's state."""
 
 
 class FaultedRuns:
@@ -56,7 +55,6 @@ class FaultedRuns:
         """Evidence of the golden run."""
         self.pages = _pages(self._save().snapshot)
         """Addresses of the pages of memory that the program uses."""
-        self._begins = [self._saved[0].snapshot.cycle]
 
     def prepare(self, faults: Sequence[Fault]) -> None:
         """Take the snapshots from which runs with these faults resume."""
@@ -68,16 +66,15 @@ class FaultedRuns:
         for cycle in sorted({*cycles[::dense], *(number * total // even for number in range(1, even))}):
             if cycle > self._saved[-1].snapshot.cycle and self._to(cycle).reason is StopReason.LIMIT:
                 self._saved.append(self._save())
-        self._begins = [save_point.snapshot.cycle for save_point in self._saved]
 
     def run(self, fault: Fault) -> Evidence:
         """Return the evidence of a run with this fault."""
-        begin = max(bisect_right(self._begins, _start(fault)) - 1, 0)
+        begin = max(bisect_right(self._saved, _start(fault), key=attrgetter("snapshot.cycle")) - 1, 0)
         self._restore(self._saved[begin])
         self._injection.arm((fault,))
         step, (armed_fault,) = 1, self._injection.armed
         while (begin := begin + step) < len(self._saved):
-            stop = self._to(self._begins[begin])
+            stop = self._to(self._saved[begin].snapshot.cycle)
             if stop.reason is not StopReason.LIMIT:
                 return self._evidence(stop)
             if self._injection.over and self._is_at(self._saved[begin]):
@@ -104,10 +101,10 @@ class FaultedRuns:
         platform = self._platform
         previous = self._saved[-1].snapshot if hasattr(self, "_saved") else None
         in_spm = dict(platform.outputs.in_spm or {})
-        return _SavePoint(platform.save(previous), in_spm, *self._past())
+        return _SavePoint(platform.save(previous), in_spm, self._outside())
 
-    def _past(self) -> tuple[frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-        """Return evidence that is not part of the machine's state: status lines, output ranges."""
+    def _outside(self) -> object:
+        """Return the lines of status words and the ranges of outputs."""
         return self._probe.status_lines, self._platform.outputs.covered()
 
     def _restore(self, save_point: _SavePoint) -> None:
@@ -117,7 +114,7 @@ class FaultedRuns:
 
     def _is_at(self, save_point: _SavePoint) -> bool:
         """Check whether the rest of the run equals that of the golden run."""
-        return self._platform.is_at(save_point.snapshot) and self._past() == save_point[2:]
+        return self._platform.is_at(save_point.snapshot) and self._outside() == save_point.outside
 
     # -- evidence ----------------------------------------------------------------------------------------------
 
