@@ -135,16 +135,19 @@ class _Arena(NamedTuple):
 
 def _resident(graph: Graph, target: Target) -> _Arena:
     """Assign distances from the end of the scratchpad to the resident tensors: by time, which separates the most, or
-    largest first, which packs the best, where the share of residents has no space for that."""
+    largest first, which packs the best, where the share of residents has no space for that. Layers alone have the bytes
+    that the target reserves for the whole graph: without banks of their own their tensors fit."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     if not stored:
         return _Arena({}, 0)
     spans, limit = live_ranges(graph), target.spm_bytes // RESIDENT_SHARE
-    by_time = _separate(graph, target, sorted(stored, key=lambda tensor: spans[tensor.id]), spans, limit)
-    if by_time.end <= limit:
-        return by_time
+    arena = _separate(graph, target, sorted(stored, key=lambda tensor: spans[tensor.id]), spans, limit)
     largest_first = sorted(stored, key=lambda tensor: (-tensor.size, spans[tensor.id]))
-    return _separate(graph, target, largest_first, spans, limit)
+    if arena.end > limit:
+        arena = _separate(graph, target, largest_first, spans, limit)
+    if 0 < target.resident < arena.end:
+        arena = _separate(graph, target, largest_first, spans, SLOT)
+    return arena
 
 
 def _separate(

@@ -15,6 +15,8 @@ from npu_device.levels.runner import Listed, Run, Runner
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import Command
+from toolchain.codegen.measure import measure_cost
+from toolchain.codegen.memory import reserve_residents
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
 from toolchain.examples.builder import Builder
@@ -58,6 +60,15 @@ def test_more_engines_are_never_slower(kind: str) -> None:
         assert all(count < engines for count in asked(made))
         found.append(run_commands(made.commands, config).cycles)
     assert all(more <= fewer * 1.01 for fewer, more in pairwise(found)), found
+
+
+@pytest.mark.parametrize("name", ["cnn", "decoder_int8"])
+def test_a_layer_alone_has_its_residents_behind_the_workspace(name: str) -> None:
+    """Those of a layer alone, in banks of their own, would take more than is reserved for those of the model."""
+    program = compiled(EXAMPLES[name](), NpuConfig())
+    target = reserve_residents(program.graph, target_of(NpuConfig()))
+    costs = {layer.id: measure_cost(program.graph, [layer], target) for layer in program.graph.layers}
+    assert all(costs.values()), costs
 
 
 class Watch:
