@@ -270,7 +270,7 @@ def run_events(loop: EventLoop, until: int) -> int:
             ):
                 read_descriptor(loop, fetching, cycle)
                 plan_acceptance(front)
-            elif oldest is not None and (front.observed or accept_tile(loop, oldest, cycle) is None):
+            elif oldest is not None and (front.observed or not accept_tile(loop, oldest, cycle)):
                 return ACCEPTED
         elif kind == ANNOUNCE:
             announce_next(loop)

@@ -6,7 +6,7 @@ from npu_device.cost.piece_record import PieceRecord
 from npu_device.decode.tile_decode import TILE_M, TILE_N, TYPE_IN0, decode_tile
 from npu_device.decode.tile_state import ADDRESS_OUT, DESCRIPTOR_WORDS, TileDecoder
 from npu_device.front_end.deadlines import apply_requests
-from npu_device.front_end.fetch import free_entries, plan_acceptance
+from npu_device.front_end.fetch import free_entries, free_entry, plan_acceptance
 from npu_device.front_end.interrupts import set_irq
 from npu_device.memory.operands import INTEGERS
 from npu_device.memory.region import OPERAND_WORDS
@@ -23,7 +23,6 @@ from npu_device.reservation.state import (
     PRIORITY,
     Entry,
     Issue,
-    Submission,
 )
 from npu_device.reservation.tickets import assign_ticket, enter_ticket, finish_ticket, is_free, set_command
 from npu_device.trace.events import FRONTEND, What
@@ -33,28 +32,16 @@ from pyv_native.intrinsics import u32
 INTEGER_TYPES = sum(1 << kind for kind in INTEGERS)
 
 
-def remove_oldest(loop: EventLoop) -> Submission | None:
-    """Remove the oldest descriptor from those on their way."""
-    front = loop.front
-    issue = loop.issue
-    submission = front.oldest
-    if submission is not None:
-        front.oldest = submission.next
-        if front.oldest is None:
-            front.youngest = None
-        submission.next = issue.free_submissions
-        issue.free_submissions = submission
-        issue.spare_submissions += 1
-    return submission
-
-
 def admit(loop: EventLoop, cycle: int) -> int:
     """Accept the oldest descriptor on its way, and emit ACCEPT; return its ticket, negative if its ticket field
     is in flight or invalid. The caller has reserved a Ticket."""
     front = loop.front
-    submission = remove_oldest(loop)
+    submission = front.oldest
     if submission is None:
         return 0
+    front.oldest = submission.next
+    if front.oldest is None:
+        front.youngest = None
     front.accepted += 1
     plan_acceptance(front)
     ticket = submission.ticket
@@ -66,7 +53,7 @@ def admit(loop: EventLoop, cycle: int) -> int:
         else:
             sign = -1 if ticket else 1
             ticket = assign_ticket(loop.issue, submission.number)
-    emit(loop.issue, cycle, FRONTEND, What.ACCEPT, ticket, submission.began, submission.slot)
+    emit(loop.issue, cycle, FRONTEND, What.ACCEPT, ticket, submission.began, submission.index)
     return sign * ticket
 
 
@@ -74,7 +61,7 @@ def accept_command(
     loop: EventLoop, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
     piece: PieceRecord | None, dram: int, status: int, irq: int, scope: int, cycle: int,
 ) -> None:  # fmt: skip
-    """Accept a command into its reserved entry of the queue; `issue.operands` are its operands."""
+    """Accept a command into its entry of the queue; `issue.operands` are its operands."""
     front = loop.front
     front.reserved -= 1
     front.depth += 1
@@ -88,7 +75,7 @@ def accept_command(
 
 def spare_records(issue: Issue, tile: TileDecoder) -> int:
     """Check whether records for the tile command that was decoded last are spare, and its sum is there or fits."""
-    if issue.spare_tickets < 1 or issue.spare_entries < 1:
+    if issue.spare_tickets < 1:
         return 0
     operands = len(tile.operands) // OPERAND_WORDS
     if issue.request.rows:
@@ -141,49 +128,42 @@ def bind_operands(issue: Issue, tile: TileDecoder) -> int:
     return unit_class
 
 
-def accept_tile(loop: EventLoop, submission: Submission, cycle: int) -> Entry | None:
-    """Accept the oldest descriptor on its way and return its entry; None: it is no valid tile command, or a record or
-    its work is missing."""
+def accept_tile(loop: EventLoop, entry: Entry, cycle: int) -> bool:
+    """Accept the oldest descriptor on its way. False: it is no valid tile command, or a record or its work is
+    missing."""
     issue = loop.issue
     tile = loop.tile
     issue.piece_missing = False
-    if not submission.readable:
-        return None
+    if not entry.readable:
+        return False
     for index in range(DESCRIPTOR_WORDS):
-        tile.words[index] = submission.words[index]
+        tile.words[index] = entry.words[index]
     if decode_tile(tile) or tile.macro or tile.opcode == Opcode.BARRIER or tile.opcode == Opcode.CORE:
-        return None
+        return False
     ticket_field = u32(tile.words[DESCRIPTOR_WORDS - 1] >> 32)
-    if not submission.ticket and ticket_field and not is_free(issue, ticket_field):
-        return None
+    if not entry.ticket and ticket_field and not is_free(issue, ticket_field):
+        return False
     request_sum(issue, tile)
     if not spare_records(issue, tile):
-        return None
+        return False
     piece = None if tile.unit_class == NO_UNIT else find_piece(issue, tile)
     if piece is None and tile.unit_class != NO_UNIT:
         issue.piece_missing = True
-        return None
+        return False
     ticket = admit(loop, cycle)
-    entry = issue.free_entries
-    if entry is None:
-        return None
-    issue.free_entries = entry.next
-    issue.spare_entries -= 1
     unit_class = bind_operands(issue, tile)
     rank = tile.words[0] >> 16 & 0x3FF
     flags = tile.words[0] >> 32
-    prio = flags & 0xF if flags & 0xF else submission.prio
-    stream = flags >> 4 & 0xF if flags >> 4 & 0xF else submission.stream
+    prio = flags & 0xF if flags & 0xF else entry.prio
+    stream = flags >> 4 & 0xF if flags >> 4 & 0xF else entry.stream
     accept_command(
-        loop, entry, submission.number, ticket, stream, tile.cluster, unit_class,
+        loop, entry, entry.number, ticket, stream, tile.cluster, unit_class,
         start_key(issue, unit_class, rank, prio), piece, tile.dram, flags >> 21 & 1, flags >> 20 & 1, NO_SCOPE, cycle,
     )  # fmt: skip
     entry.prio = prio
-    entry.address = submission.address
-    for index in range(DESCRIPTOR_WORDS - 1):
-        entry.words[index] = submission.words[index]
+    entry.words[0] = tile.words[0]
     entry.words[DESCRIPTOR_WORDS - 1] = 0  # status and ticket
-    return entry
+    return True
 
 
 def fail_ticket(loop: EventLoop, cycle: int, ticket: int, code: int) -> None:
@@ -207,9 +187,7 @@ def end_tickets(loop: EventLoop, cycle: int) -> None:
             finish_ticket(issue, entry.ticket, 0)
             if entry.irq:
                 set_irq(loop, cycle, Irq.DONE)
-        entry.next = issue.free_entries
-        issue.free_entries = entry
-        issue.spare_entries += 1
+        free_entry(issue, entry)
         entry = following
     issue.retired = None
     issue.last_retired = None

@@ -12,7 +12,7 @@ from npu_device.decode.tile_state import DESCRIPTOR_WORDS, TileDecoder
 from npu_device.front_end.deadlines import request, schedule_step
 from npu_device.front_end.interrupts import set_irq
 from npu_device.reservation.scheduler import emit
-from npu_device.reservation.state import Submission
+from npu_device.reservation.state import Entry, Issue
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.units.sharing import priority_access
 from npu_device.units.state import ACCEPT, ANNOUNCE, FETCH, FOREVER, NOT_YET, EventLoop, FrontEnd
@@ -39,26 +39,34 @@ def free_entries(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
     request_fetch(loop, fetch_cycle)
 
 
-def cancel_entry(loop: EventLoop, cycle: int) -> None:
-    """Free the reserved entry of a descriptor that was in error."""
+def free_entry(issue: Issue, entry: Entry) -> None:
+    """Free the record of an entry."""
+    entry.next = issue.free_entries
+    issue.free_entries = entry
+    issue.spare_entries += 1
+
+
+def cancel_entry(loop: EventLoop, entry: Entry, cycle: int) -> None:
+    """Free the entry of a descriptor that was in error."""
+    free_entry(loop.issue, entry)
     loop.front.reserved -= 1
     free_entries(loop, cycle, cycle)
 
 
-def append_submission(loop: EventLoop, address: int, slot: int, cycle: int) -> Submission | None:
+def append_submission(loop: EventLoop, address: int, index: int, cycle: int) -> Entry | None:
     """Take up a descriptor, whose fetch begins in `cycle`; None: no record is free."""
     front = loop.front
     issue = loop.issue
-    submission = issue.free_submissions
+    submission = issue.free_entries
     if submission is None:
         return None
-    issue.free_submissions = submission.next
-    issue.spare_submissions -= 1
+    issue.free_entries = submission.next
+    issue.spare_entries -= 1
     front.reserved += 1
     issue.submission_count += 1
     submission.number = issue.submission_count
     submission.address = address
-    submission.slot = slot
+    submission.index = index
     submission.began = cycle
     submission.ticket = 0
     submission.prio = 0
@@ -69,7 +77,7 @@ def append_submission(loop: EventLoop, address: int, slot: int, cycle: int) -> S
     return submission
 
 
-def link_submission(front: FrontEnd, submission: Submission) -> None:
+def link_submission(front: FrontEnd, submission: Entry) -> None:
     """Append a descriptor to those on their way."""
     submission.next = None
     if front.youngest is None:
@@ -79,7 +87,7 @@ def link_submission(front: FrontEnd, submission: Submission) -> None:
     front.youngest = submission
 
 
-def occupy_stages(front: FrontEnd, submission: Submission, fetch: int) -> None:
+def occupy_stages(front: FrontEnd, submission: Entry, fetch: int) -> None:
     """Compute the cycles in which a descriptor leaves the fetch stage, after `fetch` cycles there, and the validate
     stage."""
     submission.fetched = submission.began + fetch
@@ -88,10 +96,10 @@ def occupy_stages(front: FrontEnd, submission: Submission, fetch: int) -> None:
     submission.accepted = front.validate_free
 
 
-def announce(loop: EventLoop, submission: Submission) -> None:
+def announce(loop: EventLoop, submission: Entry) -> None:
     """Emit the trace event FETCH of a descriptor."""
     submission.announced = True
-    emit(loop.issue, submission.began, FRONTEND, What.FETCH, 0, submission.address, submission.slot)
+    emit(loop.issue, submission.began, FRONTEND, What.FETCH, 0, submission.address, submission.index)
 
 
 def announce_next(loop: EventLoop) -> None:
@@ -101,7 +109,7 @@ def announce_next(loop: EventLoop) -> None:
         plan_announcement(loop.front, loop.front.announcing)
 
 
-def plan_announcement(front: FrontEnd, submission: Submission | None) -> None:
+def plan_announcement(front: FrontEnd, submission: Entry | None) -> None:
     """Plan FETCH of the first descriptor from `submission` on for which it is to be emitted."""
     while submission is not None and submission.announced:
         submission = submission.next
@@ -110,9 +118,9 @@ def plan_announcement(front: FrontEnd, submission: Submission | None) -> None:
         request(front, ANNOUNCE, submission.began)
 
 
-def find_unread(front: FrontEnd, submission: Submission | None) -> None:
+def find_unread(front: FrontEnd, submission: Entry | None) -> None:
     """Find the first descriptor of the ring from `submission` on that has not been read."""
-    while submission is not None and (submission.slot == TIGHT or submission.fetched == NOT_YET):
+    while submission is not None and (submission.index == TIGHT or submission.fetched == NOT_YET):
         submission = submission.next
     front.fetching = submission
 
@@ -166,7 +174,7 @@ def descriptor_data(tile: TileDecoder, address: int) -> int:
     return 0
 
 
-def read_descriptor(loop: EventLoop, submission: Submission, cycle: int) -> None:
+def read_descriptor(loop: EventLoop, submission: Entry, cycle: int) -> None:
     """Read the 64 bytes of a descriptor of the ring at the end of its fetch."""
     front = loop.front
     data = descriptor_data(loop.tile, submission.address)

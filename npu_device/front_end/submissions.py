@@ -63,7 +63,7 @@ def submit(loop: EventLoop, address: int, data: int, operand: int, arrival: int)
     missing, nothing has changed.
     """
     front = loop.front
-    if not loop.issue.spare_tickets or not loop.issue.spare_submissions:
+    if not loop.issue.spare_tickets or not loop.issue.spare_entries:
         return NO_RECORDS
     if front.stalled != address:
         emit(loop.issue, arrival, FRONTEND, What.SUBMIT, 0, address, 1)

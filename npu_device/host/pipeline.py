@@ -32,7 +32,6 @@ from npu_device.reservation.state import (
     Dependency,
     Entry,
     Span,
-    Submission,
     Ticket,
 )
 from npu_device.reservation.tickets import MODULUS, NO_RECORDS
@@ -68,9 +67,9 @@ class DeviceLink(NamedTuple):
     """Addresses of `registers.read_register`, `registers.write_register` and `submissions.submit_descriptor`."""
 
 
-_WORDS = layout(Submission).fields["words"].offset
+_WORDS = layout(Entry).fields["words"].offset
 _RECORDS = {
-    Ticket: 1, Entry: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1,
+    Ticket: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1,
 }  # fmt: skip
 """Maximum number of records that the acceptance of a command allocates."""
 _CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)
@@ -80,7 +79,7 @@ _LIMITS = {
 }  # fmt: skip
 """Bounds of the front end's integers that a snapshot has in addition to `RegisterState`."""
 _SUBMISSION = {
-    "number": (1, LATEST), "address": (0, WORD64), "slot": _WORD, "began": _CYCLE, "fetched": (-1, LATEST),
+    "number": (1, LATEST), "address": (0, WORD64), "index": _WORD, "began": _CYCLE, "fetched": (-1, LATEST),
     "accepted": _CYCLE, "ticket": (0, MODULUS - 1), "prio": (0, 15), "stream": (0, STREAMS - 1), "announced": _FLAG,
     "readable": _FLAG,
 }  # fmt: skip
@@ -201,7 +200,7 @@ class Pipeline:
         while answer := self.execution.run(function, *arguments):
             if answer == dispatch.STARVED:
                 self._machine.issue.reserve(Ticket, 1)
-                self._machine.issue.reserve(Submission, 1)
+                self._machine.issue.reserve(Entry, 1)
             else:
                 self._accept(self.storage.arena.words[self.storage.cycle])
 
@@ -212,7 +211,7 @@ class Pipeline:
         data = address_of(content)
         while (answer := machine.call(submissions.submit, address, data, operand, arrival)) == NO_RECORDS:
             machine.issue.reserve(Ticket, 1)
-            machine.issue.reserve(Submission, 1)
+            machine.issue.reserve(Entry, 1)
         return answer, storage.arena.words[storage.response]
 
     def _accept(self, cycle: int) -> None:
@@ -221,20 +220,21 @@ class Pipeline:
         for record, count in _RECORDS.items():
             machine.issue.reserve(record, count)
         submission = self.front.oldest
-        first = submission.offset + _WORDS
+        entry = submission.offset
+        first = entry + _WORDS
         content = machine.storage.arena.bytes[first : first + DESCRIPTOR_SIZE]
         if submission.readable and self._injector is not None:
             content[:] = self._injector.descriptor(cycle, bytes(content))
         descriptor, address, number = bytes(content), submission.address, submission.number
         readable, prio, stream = submission.readable, submission.prio, submission.stream
-        if self.execution.accept_tile(cycle, submission.offset, descriptor, self.decoder):
+        if self.execution.accept_tile(cycle, entry, descriptor, self.decoder):
             return
         d = request_of(descriptor)
         ticket = machine.call(acceptance.admit, cycle)
         is_free, ticket = ticket > 0, abs(ticket)
         if not readable:
             reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
-            self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
+            self._fail(entry, cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
             return
         status_address = address + STATUS_OFFSET if d.write_status else None
         try:
@@ -244,16 +244,18 @@ class Pipeline:
                 raise DescriptorError(TicketError.TICKET, f"{ticket_field:#x}: {rule}")
             command = self.decoder.decode(d, prio, stream)
         except DescriptorError as invalid:
-            self._fail(cycle, ticket, invalid, status_address, number, d.opcode)
+            self._fail(entry, cycle, ticket, invalid, status_address, number, d.opcode)
             return
         command.ticket, command.number, command.status_address = ticket, number, status_address
+        command.entry = entry
         self.execution.accept(cycle, command)
 
     def _fail(
-        self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
-    ) -> None:
+        self, entry: int, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int,
+        opcode: int,
+    ) -> None:  # fmt: skip
         self.completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
-        self.call(fetch.cancel_entry, cycle)
+        self.call(fetch.cancel_entry, entry, cycle)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
@@ -391,7 +393,7 @@ class Pipeline:
                 setattr(front, name, value)
         self.loop.enabled = enabled
         front.irq_level = front.irq_status & front.irq_mask != 0
-        unread = [pending.slot for pending in self._submissions() if pending.slot != TIGHT and pending.fetched >= 0]
+        unread = [pending.index for pending in self._submissions() if pending.index != TIGHT and pending.fetched >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
             raise StateError("these are not the descriptors of the ring on their way", "submissions")
         with inside("shown"):
@@ -413,7 +415,7 @@ class Pipeline:
             with inside(index):
                 numbers, content = sequence(item, 2)
                 values = dict(zip(_SUBMISSION, row(numbers, *_SUBMISSION.values()), strict=True))
-                tight = values["slot"] == TIGHT
+                tight = values["index"] == TIGHT
                 if not last < values["number"] <= count:
                     raise StateError("is not in the order of acceptance")
                 if bool(values["ticket"]) != tight or (tight and not values["readable"]):
@@ -423,7 +425,7 @@ class Pipeline:
                 if values["readable"] and not self._memory.holds(values["address"], DESCRIPTOR_SIZE):
                     raise StateError(f"{values['address']:#x} is not in memory")
                 last, ready = values["number"], values["accepted"]
-                issue.reserve(Submission, 1)
+                issue.reserve(Entry, 1)
                 self.call(fetch.append_submission, 0, 0, 0)
                 submission = self.front.youngest
                 for name, value in values.items():

@@ -73,9 +73,9 @@ class Execution:
         self._results = Results(memory, self.machine, self.l2 if incoherent else None)
         self._copies = values and external is None and not incoherent
 
-    def accept_tile(self, cycle: int, submission: int, descriptor: bytes, decoder: Decoder) -> bool:
+    def accept_tile(self, cycle: int, entry: int, descriptor: bytes, decoder: Decoder) -> bool:
         """Accept the oldest descriptor on its way, if it is a valid tile command."""
-        command = self.station.accept_tile(submission, descriptor, decoder, cycle)
+        command = self.station.accept_tile(entry, descriptor, decoder, cycle)
         if command is not None:
             self._report_acceptance(cycle, command)
         return command is not None

@@ -4,10 +4,10 @@ functions."""
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET, Descriptor
+from npu_device.abi.descriptor import STATUS_OFFSET, Descriptor
 from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Piece
@@ -43,14 +43,9 @@ MAX_WINDOW = 1 << 32
 MAX_PIECES = 1 << 14
 """Records of the table of pieces, about."""
 POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
-_WORDS = {
-    name: layout(Entry).fields[name].word
-    for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "address")
-}
-"""Words of an entry that hold the initial values of a command."""
-_initial_values, _ENTRY_WORDS = itemgetter(*_WORDS.values()), layout(Entry).size // WORD
-_DESCRIPTOR = layout(Entry).fields["words"].offset
-_NEXT_IN_STREAM = layout(Entry).fields["next_in_stream"].word
+_NUMBER, _PIECE, _ACCESSES, _NEXT_IN_STREAM = (
+    layout(Entry).fields[name].word for name in ("number", "piece", "accesses", "next_in_stream")
+)
 _ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
 
 
@@ -131,21 +126,19 @@ class Station:
     def command(self, entry: int) -> Command:
         """Return the command of an entry. Create it if native code has accepted it."""
         command, words, word = self._commands.get(entry), self.buffer.arena.words, entry // WORD
-        if command is None or command.number != words[word + _WORDS["number"]]:
-            number, ticket, stream, prio, unit_class, unit, piece, accesses, address = _initial_values(
-                words[word : word + _ENTRY_WORDS].tolist()
-            )
-            first = entry + _DESCRIPTOR
-            order = _order_of(bytes(self.buffer.arena.bytes[first : first + DESCRIPTOR_SIZE]))
-            command = self._commands[entry] = Command(order, stream, prio)
-            command.unit_class = self._classes[unit_class]
+        if command is None or command.number != words[word + _NUMBER]:
+            view = self.buffer.arena.view(Entry, entry)
+            order = _order_of(bytes(view.words.reserved()))
+            command = self._commands[entry] = Command(order, view.stream, view.prio)
+            command.unit_class = self._classes[view.unit_class]
             command.affinity = 0 if command.unit_class is None else command.unit_class[2]
             if order.total is not None:
-                command.accumulator_regions = self._sum_regions(accesses, order.holds and order.descriptor.accumulate)
-            command.ticket, command.number, command.entry = ticket, number, entry
-            command.piece, command.unit = piece, unit
+                twice = order.holds and order.descriptor.accumulate
+                command.accumulator_regions = self._sum_regions(words[word + _ACCESSES], twice)
+            command.ticket, command.number, command.entry = view.ticket, view.number, entry
+            command.piece, command.unit = words[word + _PIECE], view.unit
             if order.descriptor.write_status:
-                command.status_address = address + STATUS_OFFSET
+                command.status_address = view.address + STATUS_OFFSET
         return command
 
     def _sum_regions(self, access: int, twice: bool | int) -> tuple[Region, ...]:
@@ -166,22 +159,23 @@ class Station:
             command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
 
     def accept(self, cycle: int, command: Command) -> None:
-        """Accept a command, which has its number and ticket."""
+        """Accept a command, which has its number, ticket and entry."""
         self._set_class(command)
-        entry, scope = self._enter(command), NO_SCOPE
+        self._enter(command)
+        scope = NO_SCOPE
         if command.opcode is Opcode.BARRIER:
             scope = command.descriptor.function
             self._reserve_barriers(2)
-        self._machine.call(acceptance.accept_command, entry, *self._fields(command), scope, cycle)
+        self._machine.call(acceptance.accept_command, command.entry, *self._fields(command), scope, cycle)
 
-    def accept_tile(self, submission: int, descriptor: bytes, decoder: Decoder, cycle: int) -> Command | None:
+    def accept_tile(self, entry: int, descriptor: bytes, decoder: Decoder, cycle: int) -> Command | None:
         """Accept the oldest descriptor on its way and return its command; None: it is no valid tile command. Records
         are spare."""
-        entry = self._machine.call(acceptance.accept_tile, submission, cycle)
-        if not entry and self.buffer.issue.piece_missing:
+        accepted = self._machine.call(acceptance.accept_tile, entry, cycle)
+        if not accepted and self.buffer.issue.piece_missing:
             self._add_piece(decoder.step(tile_order(request_of(descriptor))))
-            entry = self._machine.call(acceptance.accept_tile, submission, cycle)
-        return self.command(entry) if entry else None
+            accepted = self._machine.call(acceptance.accept_tile, entry, cycle)
+        return self.command(entry) if accepted else None
 
     def _add_piece(self, step: tuple[Piece, int]) -> None:
         """Add the work of the descriptor that was decoded last to the table."""
@@ -200,19 +194,18 @@ class Station:
 
     def _pieces_in_flight(self) -> Iterator[int]:
         """Yield the pieces of commands in flight."""
-        words, piece, following = self.buffer.arena.words, _WORDS["piece"], _NEXT_IN_STREAM
+        words = self.buffer.arena.words
         for stream in self.buffer.issue.streams:
             entry = 0 if stream.first is None else stream.first.offset
             while entry:
-                yield words[entry // WORD + piece]
-                entry = words[entry // WORD + following]
+                yield words[entry // WORD + _PIECE]
+                entry = words[entry // WORD + _NEXT_IN_STREAM]
 
-    def _enter(self, command: Command) -> int:
+    def _enter(self, command: Command) -> None:
         if command.order.step is not None:
             command.piece = self._place_piece(command.order.step)
-        entry = command.entry = self.buffer.add_operands(command.operands())
-        self._commands[entry] = command
-        return entry
+        self.buffer.add_operands(command.entry, command.operands())
+        self._commands[command.entry] = command
 
     def _fields(self, command: Command) -> tuple[int, ...]:
         """Return the arguments of `fill_entry` after the entry."""
@@ -285,12 +278,13 @@ class Station:
 
     def load_command(self, command: Command, state: EntryState, epochs: Sequence[int]) -> None:
         """Restore a command, after all older commands. `epochs`: number of epochs of each domain."""
-        entry = self._enter(command)
+        command.entry = self.buffer.new_entry()
+        self._enter(command)
         with inside("epochs"):
             for scope, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
                 with inside(scope):
                     integer(state.epochs[scope], 0, epochs[index] - 1)
-        self._call(commands.restore, entry, *self._fields(command), state.stage, *state.epochs)
+        self._call(commands.restore, command.entry, *self._fields(command), state.stage, *state.epochs)
         view = self.entry(command)
         view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code
 

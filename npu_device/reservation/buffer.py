@@ -23,7 +23,6 @@ from npu_device.reservation.state import (
     Issue,
     PendingBarrier,
     Span,
-    Submission,
     Ticket,
     TilePiece,
 )
@@ -55,8 +54,7 @@ CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_
 """Lists of the issue stage by unit class."""
 _LISTS = {
     Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers",
-    Ticket: "tickets", Submission: "submissions",
-    TilePiece: "pieces", Span: "spans",
+    Ticket: "tickets", TilePiece: "pieces", Span: "spans",
 }  # fmt: skip
 """Record type of each free list -> its name."""
 _LIST_FUNCTIONS = (
@@ -128,29 +126,28 @@ class IssueBuffer:
         links[-1], words[head] = words[head], first
         words[self._spare[record]] += count
 
-    def add_operands(self, words: bytes) -> int:
-        """Allocate an entry and reserve records for a command with these operands. Return the entry's offset. The last
-        chunk of operands remains in `issue.operands`; the entry has all chunks before it."""
+    def new_entry(self) -> int:
+        """Allocate an entry. Return its offset."""
+        self.reserve(Entry, 1)
+        words, head = self.arena.words, self._free[Entry]
+        entry = words[head]
+        words[head] = words[entry // WORD + _NEXT]
+        words[self._spare[Entry]] -= 1
+        return entry
+
+    def add_operands(self, entry: int, words: bytes) -> None:
+        """Reserve records for the command of an entry with these operands. The last chunk of operands remains in
+        `issue.operands`; the entry has all chunks before it."""
         count = len(words) // OPERAND_BYTES
-        words_of, spare = self.arena.words, self._spare
-        if (
-            words_of[spare[Entry]] < 1 or words_of[spare[Access]] < count
-            or words_of[spare[Dependency]] < 2 * hazards.LISTED * count
-        ):  # fmt: skip
-            self.reserve(Entry, 1)
-            self.reserve(Access, count)
-            self.reserve(Dependency, 2 * hazards.LISTED * count)
-        arena, head, first = self.arena, self._free[Entry], self._operands + WORD
-        entry = arena.words[head]
-        arena.words[head] = arena.words[entry // WORD + _NEXT]
-        arena.words[self._spare[Entry]] -= 1
+        self.reserve(Access, count)
+        self.reserve(Dependency, 2 * hazards.LISTED * count)
+        arena, first = self.arena, self._operands + WORD
         for at in range(0, len(words), CHUNK):
             if at:
                 self.call(hazards.add_hazards, entry)
             part = words[at : at + CHUNK]
             arena.bytes[first : first + len(part)] = part
             arena.words[self._operands // WORD] = len(part) // WORD
-        return entry
 
 
 def list_buffer(engines: int = 0) -> IssueBuffer:
@@ -180,7 +177,8 @@ class Dependencies:
         """
         self._waits = set(), set()
         buffer = self._buffer
-        entry = buffer.add_operands(command.operands())
+        entry = buffer.new_entry()
+        buffer.add_operands(entry, command.operands())
         buffer.arena.view(Entry, entry).number = command.number
         buffer.call(hazards.add_hazards, entry)
         return self._waits

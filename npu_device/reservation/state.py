@@ -199,7 +199,7 @@ class Output:
 
 @record
 class Entry:
-    """Entry of the reservation station: a command in flight."""
+    """Entry of the device queue and the reservation station: a pending submission, then a command in flight."""
 
     number: int = 0
     """Acceptance number; smaller is older."""
@@ -228,9 +228,24 @@ class Entry:
     """Slot of its run in the event loop."""
     failure: u16 = 0
     """Error code; 0 for none."""
-    unit_class: int = NO_UNIT
+    announced: bool = False
+    """Whether FETCH was emitted."""
+    readable: bool = False
+    """Whether its 64 bytes could be read."""
+    index: u32 = 0
+    """Index of the descriptor in the ring, or TIGHT."""
+    unit_class: u16 = NO_UNIT
+    unit: u16 = 0
+    """Code of the unit that executes it, or of the first of several units."""
+    stream: u8 = 0
+    prio: u8 = 0
+    """Priority of a pending submission or tile command."""
     ticket: int = 0
-    stream: int = 0
+    """Ticket; of a pending submission, the ticket that ENQCMD_T assigned on arrival, 0 for that of the descriptor."""
+    began: int = 0
+    """Cycle in which the fetch of its descriptor begins."""
+    fetched: int = 0
+    """Cycle in which its 64 bytes have been read."""
     accepted: int = 0
     """Cycle of acceptance (t2)."""
     hazards_clear: int = 0
@@ -249,21 +264,17 @@ class Entry:
     """Neighbours in the queue."""
     younger: "Entry | None" = REFERENCE
     next: "Entry | None" = REFERENCE
-    """Next entry of the released commands, of the retired commands, or of the free list."""
-    unit: int = 0
-    """Code of the unit that executes it, or of the first of several units."""
+    """Next entry of the pending submissions, the released commands, the retired commands, or the free list."""
     piece: PieceRecord | None = REFERENCE
     """Work of the single step of a tile command."""
     dram: int = 0
     """First DRAM address of a tile command."""
     result: Output | None = REFERENCE
     """Outputs, from the start, or the end of a command on an external engine, until retirement."""
-    prio: int = 0
-    """Priority; this and the fields below are filled for tile commands."""
     address: int = 0
     """Address of the descriptor."""
     words: list[int] = array(DESCRIPTOR_WORDS)
-    """Descriptor."""
+    """Descriptor of a pending submission or tile command; else the first word is 0."""
 
 
 @record
@@ -283,35 +294,6 @@ class Ticket:
     older: "Ticket | None" = REFERENCE
     """Neighbours in the order of completion."""
     younger: "Ticket | None" = REFERENCE
-
-
-@record
-class Submission:
-    """Pending submission: a descriptor between its fetch and its acceptance."""
-
-    number: int = 0
-    """Acceptance number."""
-    address: int = 0
-    slot: u32 = 0
-    """Index in the ring, or TIGHT."""
-    began: int = 0
-    """Cycle in which its fetch begins."""
-    fetched: int = 0
-    """Cycle in which its 64 bytes have been read."""
-    accepted: int = 0
-    """Cycle of its acceptance."""
-    ticket: u32 = 0
-    """Ticket that ENQCMD_T assigned on arrival; 0 for that of the descriptor."""
-    prio: u8 = 0
-    stream: u8 = 0
-    announced: bool = False
-    """Whether FETCH was emitted."""
-    readable: bool = False
-    """Whether its bytes could be read."""
-    words: list[int] = array(DESCRIPTOR_WORDS)
-    """Its 64 bytes."""
-    next: "Submission | None" = REFERENCE
-    """Next pending submission, or next of the free list."""
 
 
 @record
@@ -412,7 +394,6 @@ class Issue:
     free_epochs: Epoch | None = REFERENCE
     free_barriers: PendingBarrier | None = REFERENCE
     free_tickets: Ticket | None = REFERENCE
-    free_submissions: Submission | None = REFERENCE
     free_pieces: TilePiece | None = REFERENCE
     free_spans: Span | None = REFERENCE
     spare_entries: int = 0
@@ -422,7 +403,6 @@ class Issue:
     spare_epochs: int = 0
     spare_barriers: int = 0
     spare_tickets: int = 0
-    spare_submissions: int = 0
     spare_pieces: int = 0
     spare_spans: int = 0
     events: list[int] = items()

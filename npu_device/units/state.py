@@ -11,7 +11,7 @@ from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.decode.tile_state import TileDecoder
 from npu_device.dram.state import Request, TimedDram
-from npu_device.reservation.state import Entry, Issue, Submission
+from npu_device.reservation.state import Entry, Issue
 from npu_device.trace.events import Kind
 from pyv_native.records import REFERENCE, array, items, record, records, u32
 from pyv_native.state import LATEST
@@ -310,12 +310,12 @@ class FrontEnd:
     validate_free: int = 0
     accepted: int = 0
     """Number of accepted descriptors."""
-    oldest: Submission | None = REFERENCE
+    oldest: Entry | None = REFERENCE
     """Pending submissions, oldest first."""
-    youngest: Submission | None = REFERENCE
-    fetching: Submission | None = REFERENCE
+    youngest: Entry | None = REFERENCE
+    fetching: Entry | None = REFERENCE
     """Oldest pending submission of the ring that has not been read."""
-    announcing: Submission | None = REFERENCE
+    announcing: Entry | None = REFERENCE
     """Oldest pending submission whose FETCH has not been emitted."""
 
     selected: u32 = 0

@@ -532,7 +532,7 @@ def test_records_of_what_is_over_are_spare() -> None:
         used[name] = total - count
     engines = len(issue.accumulators)
     constant = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "pieces": 3, "spans": engines}
-    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | constant
+    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers"), 0) | constant
 
 
 def test_a_barrier_waits_for_what_is_in_flight_only() -> None:

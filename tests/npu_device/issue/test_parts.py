@@ -258,7 +258,7 @@ def test_device_tickets_wrap_and_skip_zero() -> None:
     real = Tickets(4)
     real.issue.submission_count = MODULUS - 2
     assert [real.take() for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
-    entry = real.buffer.arena.view(Entry, real.buffer.add_operands(b""))
+    entry = real.buffer.arena.view(Entry, real.buffer.new_entry())
     entry.stage = RUNNING
     tickets.set_command(real.issue, 2, entry)
     assert [real.status(ticket) for ticket in (1, 2, 0)] == [1, 2, 0]

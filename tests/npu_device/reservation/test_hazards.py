@@ -76,7 +76,8 @@ class Hazards:
         self._commands: dict[int, Command] = {}
 
     def add(self, command: Command) -> None:
-        command.entry = self._buffer.add_operands(command.operands())
+        command.entry = self._buffer.new_entry()
+        self._buffer.add_operands(command.entry, command.operands())
         self._commands[command.entry] = command
         self.entry(command).number = command.number
         self._add(self._buffer.arena, command.entry)
@@ -230,7 +231,7 @@ def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region],
         if not any(conflict(region, other) for other in taken):
             taken.append(region)
             content = random.integers(0, 256, region.payload, np.uint8)
-            execution._results.store(execution.station.buffer.add_operands(b""), ((region, content),))
+            execution._results.store(execution.station.buffer.new_entry(), ((region, content),))
             wanted.write(region, content)
     look = look._replace(address=SPM_BASE + look.address)
     assert np.array_equal(execution._results.read(look), wanted.rows(look))
