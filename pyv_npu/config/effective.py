@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_npu.config import presets
-from pyv_npu.config.key import Key, KeyRuleError, KeyShape
+from pyv_npu.config.key import Key, KeyRuleError
 from pyv_npu.config.package_data import data_files, find_file
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
@@ -164,9 +164,9 @@ def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
     """Return the key at `path`, and the item's name if `path` names an item of a table."""
     if path in keys:
         return keys[path], None
-    parent, _, item = path.rpartition(".")
-    if parent in keys and keys[parent].form.shape is KeyShape.TABLE:
-        return keys[parent], item
+    for key in keys.values():
+        if item := key.item(path):
+            return key, item
     below = [name for name in keys if name.startswith(path + ".")]
     for name in below:
         if "." not in name[len(path) + 1 :] and "section_value" in keys[name].rule:

@@ -61,6 +61,11 @@ class Key(NamedTuple):
     def unit(self) -> str:
         return str(self.rule.get("unit", ""))
 
+    def item(self, path: str) -> str:
+        """Return the name, which may have dots, of the item of this table at a path; empty for any other path."""
+        table = f"{self.path}."
+        return path.removeprefix(table) if self.form.shape is KeyShape.TABLE and path.startswith(table) else ""
+
     def convert(self, raw: object) -> Value:
         """Convert `raw` (from YAML, a command line or Python) to a value of this key; KeyRuleError for an invalid
         value."""
@@ -142,7 +147,7 @@ class Key(NamedTuple):
             return f"must be a list of {count}{kind}, for example [{', '.join(map(str, self.default))}]"
         if self.form.shape is KeyShape.TABLE:
             items = f"integers{self._range()}" if integers else "words"
-            return f"must be a table of names and {items}, for example {{n: 1000}}"
+            return f"must be a table of names and {items}; set an item by its name, {self.path}.NAME"
         if "choices" in self.rule:
             return f"must be one of {', '.join(self.rule['choices'])}"
         suffix = " or none" if self.form.optional else ""

@@ -156,8 +156,7 @@ class SweepPoints:
         if _option_of(name) in self._options:
             return "option"
         keys = keys_of(Config)
-        table, _, item = name.rpartition(".")
-        return "key" if name in keys or (item and table in keys) else None
+        return "key" if name in keys or any(key.item(name) for key in keys.values()) else None
 
 
 def _option_of(name: str) -> str:

@@ -203,6 +203,14 @@ def test_an_axis_of_the_compiler_is_its_option(tmp_path: Path) -> None:
     assert not any(row["error"] for row in first)
 
 
+def test_the_tile_of_a_layer_is_an_axis(tmp_path: Path) -> None:
+    axis = "compiler.layers.conv4.2=16,64"  # a name with a dot
+    assert main(["sweep", "cnn", axis, "--timing-only", "-o", str(tmp_path / "out")]) == 0
+    rows = table(tmp_path / "out")
+    assert not any(row["error"] for row in rows)
+    assert rows[0]["cycles"] != rows[1]["cycles"]
+
+
 def test_other_words_of_the_compiler_are_no_axis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "hello", "compiler.mode=loose", "-o", str(tmp_path / "out")]) == 64
     assert "axis compiler.mode: names no key of the configuration" in capsys.readouterr().err

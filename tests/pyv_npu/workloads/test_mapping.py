@@ -141,6 +141,12 @@ def test_each_key_acts() -> None:
     assert {tile[0] for tile in words({"compiler.tile": "1x64x64"})} == {1}
     by_name = words({"compiler.tile": "8x32x64", f"compiler.layers.{names[-1]}": "8x4x16"})
     assert [tile[1:3] for tile in by_name] == [(32, 64)] * (len(names) - 1) + [(4, 16)]
+    (command,) = (
+        command for command in mapped({"compiler.layers.conv4.2": "32x8x72"}, "cnn").commands
+        if command.layer == "conv4.2"
+    )  # fmt: skip
+    tile = command.descriptor
+    assert (tile.tile_m, tile.tile_n, tile.tile_k) == (32, 8, 72)
     assert {tile[3] for tile in words({"compiler.prefetch": 3})} == {3}
     assert {tile[4] for tile in words({"compiler.loop_order": "weight"})} == {LoopOrder.WEIGHT}
 
