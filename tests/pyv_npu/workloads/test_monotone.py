@@ -1,4 +1,4 @@
-"""Sweeps of single layers are monotone: more bandwidth, more engines or more scratchpad cost no cycles, and with
+"""Sweeps of layers and models are monotone: more bandwidth, more engines or more scratchpad cost no cycles, and with
 `compiler.objective: energy` more scratchpad costs no traffic."""
 
 from collections.abc import Callable
@@ -40,13 +40,14 @@ LAYERS: dict[str, Callable[[], Any]] = {
     "deep": partial(convolution, 256, 256, 14, 3), "wide": partial(EXAMPLES["gemm"], 384, 3072, 768),
     "cube": partial(EXAMPLES["gemm"], 512, 512, 512),
 }  # fmt: skip
-LAYERS = {name: cache(make) for name, make in LAYERS.items()}
+MODELS = ("decoder", "resnet18_int8", "mobilenet_v2", "mobilenet_v2_int8", "resnet18_fp16")
+SOURCES = {name: cache(make) for name, make in (LAYERS | EXAMPLES).items()}
 
 
 def run(name: str, keys: dict[str, object]) -> tuple[int, int]:
-    """Cycles of a layer, and its bytes of DRAM."""
+    """Cycles of a layer or model, and its bytes of DRAM."""
     config: Config = load([], None, keys).config
-    model = compile_model(prepare(LAYERS[name](), name), target_of(config.npu, mapping_of(config)))
+    model = compile_model(prepare(SOURCES[name](), name), target_of(config.npu, mapping_of(config)))
     ran = run_commands(model.commands, config.npu)
     assert ran.counters is not None
     return ran.cycles, ran.counters["dram_bytes_read"] + ran.counters["dram_bytes_written"]
@@ -72,6 +73,23 @@ LARGE = "wide", "cube"
 def test_more_costs_no_cycles(name: str, axis: str) -> None:
     key, values, others = AXES[axis]
     cycles = [run(name, {key: value, **others})[0] for value in values]
+    assert worst(cycles) <= NEAR, cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [12_800_000_000, 51_200_000_000, 102_400_000_000])
+@pytest.mark.parametrize("name", MODELS)
+def test_more_scratchpad_costs_a_model_no_cycles(name: str, rate: int) -> None:
+    """Banks grow with the scratchpad, and with them what engines read and write at the same time in one."""
+    cycles = [run(name, {"npu.spm.size": size, "npu.dram.bytes_per_second": rate})[0] for size in SPM]
+    assert worst(cycles) <= NEAR, cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1 << 21, 1 << 23])
+@pytest.mark.parametrize("name", MODELS)
+def test_more_engines_cost_a_model_no_cycles(name: str, size: int) -> None:
+    cycles = [run(name, {"npu.spm.size": size, "npu.te.count": count})[0] for count in (1, 2, 3, 4)]
     assert worst(cycles) <= NEAR, cycles
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
@@ -17,8 +18,9 @@ from toolchain.backend import compile_layers
 from toolchain.codegen import Command, Target
 from toolchain.codegen.commands import MappingOptions
 from toolchain.codegen.estimate import Estimate
+from toolchain.codegen.measure import measure_cost
 from toolchain.codegen.product_cost import computing
-from toolchain.codegen.tiles import TileSizes
+from toolchain.codegen.tiles import Tile, TileSizes, smaller, whole
 from toolchain.compiler import compile_model
 from toolchain.examples.builder import Builder
 from toolchain.ir.graph import Graph, LayerIR
@@ -164,3 +166,20 @@ def test_vector_layers_take_what_is_estimated(form: str) -> None:
     for rate in (SLOW_DRAM, FAST_DRAM):
         for result in comparisons(VECTORS[form](), device(1, rate), [form]):
             assert 0.9 < result.cycles < 1.25, (rate, result)
+
+
+@pytest.mark.parametrize("mib", [4, 8])
+def test_engines_meet_at_an_image_in_the_scratchpad(mib: int) -> None:
+    """The image lies in one or two banks, and tiles that engines compute at the same time are neighbours in it."""
+    b, npu = Builder("float16"), device(mib, FAST_DRAM)
+    y = b.node("MaxPool", b.node("Relu", "x"), kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
+    model = compile_model(prepare(b.model("m", [1, 64, 56, 56], y, [1, 64, 28, 28]), "m"), target_of(npu))
+    (pool,) = [layer for layer in model.graph.layers if layer.op_type == "POOL"]
+    assert model.graph.resident(pool.inputs[0])
+    estimate, measured = Estimate(model.graph, pool, model.target), dict[Tile, int]()
+    for tile in islice(smaller(pool, whole(pool)), 6):
+        cycles = measure_cost(model.graph, [pool.having(tile=tile)], model.target)
+        assert cycles is not None
+        measured[tile] = cycles
+        assert 0.8 < estimate.cycles(tile, 1) / cycles < 1.3, tile
+    assert measured[pool.integers("tile")] < 1.05 * min(measured.values())

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_device.abi.memory_map import SPM_BASE
 from toolchain.codegen import Command, Target
+from toolchain.codegen.memory import place
 from toolchain.codegen.tiles import tile_of
 from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.text import parse, render
@@ -205,3 +207,12 @@ def test_residency_is_decided_tensor_by_tensor() -> None:
     for size, names in ((1280, "large middle small"), (800, "large small"), (400, "small"), (100, "")):
         after = run_passes(parse(CHAIN), ["residency"], TARGET._replace(spm_bytes=size))
         assert " ".join(name for name in ("large", "middle", "small") if after.resident(name)) == names
+
+
+@pytest.mark.parametrize(("banks", "expected"), [(8, (7, 6, 7)), (1, (0, 0, 0))])
+def test_residents_of_a_layer_lie_in_banks_of_their_own(banks: int, expected: tuple[int, ...]) -> None:
+    target = TARGET._replace(spm_bytes=4096, banks=banks)
+    memory = place(run_passes(parse(CHAIN), ["residency"], target), target)
+    starts = [memory.addresses[name] - SPM_BASE for name in ("large", "middle", "small")]
+    assert tuple(start // target.bank_bytes for start in starts) == expected
+    assert starts[0] != starts[1] != starts[2]
