@@ -109,7 +109,8 @@ class Estimate:
         overlapping = target.channels * target.outstanding
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate)
-        return max(load.computed, transfers + step) + exposed if moved else load.computed, load
+        computed = shares * load.computed
+        return max(computed, transfers + step) + exposed if moved else computed, load
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None = None) -> int:
         """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
@@ -122,7 +123,7 @@ class Estimate:
         else:
             units, chains = target.vectors, self._count(tile)
         lanes = target.workspace // max(1, self.sizes.need(demand, ahead))
-        return max(1, min(-(-units // self._shares), chains, lanes))
+        return max(1, min(units, chains, lanes))
 
     def _count(self, tile: Tile) -> int:
         return prod(-(-extent // size) for extent, size in zip(self._extent, tile, strict=True))
