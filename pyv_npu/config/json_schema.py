@@ -52,7 +52,7 @@ def _section(prefix: str) -> Schema:
         "additionalProperties": False,
     }
     tables = {
-        f"^{re.escape(path.removeprefix(prefix) + '.')}[^.]*$": _scalar(key)
+        f"^{re.escape(path.removeprefix(prefix) + '.')}.+$": _scalar(key)
         for path, key in keys.items()
         if key.form.shape is KeyShape.TABLE
     }

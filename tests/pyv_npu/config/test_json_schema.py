@@ -84,7 +84,8 @@ FILES = [
     ("npu:\n  te: {cuont: 4}\n", False),
     ("npu.te.cuont: 4\n", False),
     ("npu:\n  mode: tihgt\n", False),
-    ("run:\n  args.n.m: 3\n", False),
+    ("run:\n  args.n.m: 3\n", True),
+    ("run:\n  args.: 3\n", False),
     ("te: {count: 4}\n", False),
     ("- 1\n", False),
 ]
