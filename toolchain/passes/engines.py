@@ -5,11 +5,13 @@ The cycles of a layer are measured on all engines, then on fewer, with the tile 
 fewer could be faster; for stationary weights, also with stationary sums. Additional engines therefore slow a layer by
 at most one part in `CLOSE`, provided that the estimate that skips measurements (`SURE`) is right. Parts of a layer on
 several clusters are measured together. A layer that shares the scratchpad is measured with the others.
-`compiler.mapper: search` also measures the mappings with the best estimates.
+Other mappings with the lowest estimates are measured where the computation does not decide the time; more of them, and
+always, with `compiler.mapper: search`.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
@@ -28,13 +30,16 @@ from toolchain.passes.tiling import fastest, independent_layers, ranked, signatu
 
 CLOSE = 400
 """Denominator of the minimum saving in measured cycles for a choice of fewer engines."""
-SURE = 8, 5
-"""Numerator and denominator of the maximum factor by which an estimate is too low. If the computation alone exceeds
-that with one engine fewer, nothing is measured."""
+SURE = Fraction(8, 5)
+"""Maximum factor by which an estimate is too low. If the computation alone exceeds that with one engine fewer, fewer
+engines are not measured."""
 MAX_PRODUCTS = 4
 """Maximum number of products and attentions measured together, including the layer itself."""
-SEARCHED = 16
-"""Number of mappings of a product that a search measures."""
+MEASURED, SEARCHED = 4, 16
+"""Maximum number of mappings of a product that the heuristic, and a search, measure beside the best by estimate."""
+EXACT = Fraction(26, 25)
+"""Maximum factor of an estimate above the computation alone for which the heuristic measures no other mapping: none
+could be much faster."""
 CHOSEN = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
 
 
@@ -42,8 +47,6 @@ def run(graph: Graph, target: Target) -> Graph:
     """Add `engines`, the maximum for a layer, and the matching tile."""
     if target.measured is None:
         return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
-    if target.engines < 2 and not target.mapping.search:
-        return graph
     chosen: dict[Hashable, Choice] = {}
     before = choices("engines", target)
     layers = list[LayerIR]()
@@ -152,9 +155,10 @@ def _best(
     """Return the fastest form of a layer or its parts. `concurrent`: independent layers that share the scratchpad."""
     shared = concurrent is not None
     batched = any(layer.integer("batch", 1) > 1 for layer in group)  # concurrently they may use all engines
-    searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
     timed = target.mapping.objective is Objective.CYCLES
-    if timed and not shared and not batched and not searched and _clear(graph, group[-1], target):
+    alternatives = _alternatives(graph, group, target)
+    alone = timed and not shared and not batched and not alternatives
+    if alone and _computes(graph, group[-1], target, target.engines - 1, 1 / SURE):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (min_time,) = times.values()
@@ -178,13 +182,24 @@ def _best(
                 times[form] = time = _time(graph, mapped, concurrent, target)
                 if time is not None and time < min_time - min_time // CLOSE:
                     best, min_time = mapped, time
-    for candidate in candidates(graph, group[0], target) if searched else ():
+    for candidate in candidates(graph, group[0], target, alternatives) if alternatives else ():
         form = _form(graph, [candidate], target, target.engines)
         if form not in times:
             times[form] = time = _time(graph, [candidate], concurrent, target)
             if time is not None and (min_time is None or time < min_time):
                 best, min_time = [candidate], time
     return best
+
+
+def _alternatives(graph: Graph, group: Sequence[LayerIR], target: Target) -> int:
+    """Return the number of mappings that are measured beside that of the estimate; none of layers in parts, or with a
+    tile of the user."""
+    if len(group) > 1 or target.mapping.tile_of(group[0].id) is not None:
+        return 0
+    if target.mapping.search:
+        return SEARCHED
+    timed = target.mapping.objective is Objective.CYCLES
+    return 0 if timed and _computes(graph, group[0], target, target.engines, EXACT) else MEASURED
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
@@ -207,10 +222,10 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
     return None if other_cycles is None else time + other_cycles
 
 
-def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
-    """Check whether one engine fewer would be slower by computation alone."""
+def _computes(graph: Graph, layer: LayerIR, target: Target, count: int, factor: Fraction) -> bool:
+    """Check whether the computation alone on `count` engines, times `factor`, takes at least the estimated cycles."""
     about = Estimate(graph, layer, target).cycles(layer.integers("tile"), layer.integer("prefetch"))
-    return computing(graph, layer, target, target.engines - 1) * SURE[1] >= about * SURE[0]
+    return count > 0 and computing(graph, layer, target, count) * factor >= about
 
 
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
@@ -222,17 +237,17 @@ def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) 
     return tiled.having(engines=count) if count < target.engines else tiled
 
 
-def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR]:
-    """Yield a product with the best mappings by estimate, at most `SEARCHED`, that differ in more than the depth of the
-    tile."""
+def candidates(graph: Graph, layer: LayerIR, target: Target, count: int = SEARCHED) -> Iterator[LayerIR]:
+    """Yield a product with the `count` best mappings by estimate that differ in more than the depth of the tile."""
     forms = set[Hashable]()
     for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
         form = candidate.integers("tile")[:2], candidate.integer("loop_order"), candidate.integers("block")[:2]
         if form not in forms:
             forms.add(form)
-            yield candidate.having(prefetch=distance(graph, candidate, target))
-        if len(forms) == SEARCHED:
+            prefetch = {"prefetch": distance(graph, candidate, target)} if "prefetch" in layer.attributes else {}
+            yield candidate.having(**prefetch)
+        if len(forms) == count:
             return
 
 

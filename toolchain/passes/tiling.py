@@ -46,6 +46,8 @@ from toolchain.passes.schedule import dependencies
 
 CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
+RANKED = 16
+"""Denominator of the part by which the estimates of ranked mappings may exceed the lowest."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
 PLACEMENT = ("rank", "phase", "cluster", "turn")
@@ -362,34 +364,41 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     if limit is not None and layer.op_type in PRODUCTS:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
         return Choice(layer.having(tile=tile), estimate.cost(tile))
-    times = _times(graph, layer, target, near=True)
+    times = _times(graph, layer, target, CLOSE)
     min_time = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - min_time) * CLOSE <= min_time), key=prod)
     return Choice(layer.having(tile=tile), times[tile])
 
 
 def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
-    """Return a product with each tile that fits in each order of its loops that the user allows, the fastest by
-    estimate first."""
+    """Return a product with each tile that fits in each order of its loops that the user allows, the lowest cost by
+    estimate first: all within one part in `RANKED` of the lowest, and perhaps others."""
     choices, loop_order, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
     if residency in (None, Residency.NONE):
         for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if loop_order is None else (loop_order,):
             ordered = layer.having(loop_order=int(order)) if order else layer
-            for tile, cost in _times(graph, ordered, target).items():
+            for tile, cost in _times(graph, ordered, target, RANKED).items():
                 choices.append(Choice(ordered.having(tile=tile), cost))
     automatic = residency is None and loop_order is None and target.mapping.tile_of(layer.id) is None
     if (automatic or residency not in (None, Residency.NONE)) and not block_obstacle(layer, target):
         estimate = Estimate(graph, layer, target)
+        product_cost = estimate.product if target.mapping.objective is Objective.CYCLES else None
+        least = min((choice.cost for choice in choices), default=maxsize)
         for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
-            if residency in (None, blocked.residency):
-                cost = estimate.cost(blocked.tile, blocked.demand, blocked.loops)
-                choices.append(Choice(blocked.apply_to(layer), cost))
+            tile, demand, loops, limit = blocked.tile, blocked.demand, blocked.loops, least + least // RANKED
+            if residency not in (None, blocked.residency):
+                continue
+            if product_cost and product_cost.lower_bound(tile, demand, loops, limit) > limit:
+                continue
+            cost = estimate.cost(tile, demand, loops)
+            choices.append(Choice(blocked.apply_to(layer), cost))
+            least = min(least, cost)
     return sorted(choices, key=lambda choice: choice.cost)
 
 
-def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> dict[Tile, int]:
-    """Return the estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one
-    part in `CLOSE` of the least cost, and perhaps others."""
+def _times(graph: Graph, layer: LayerIR, target: Target, near: int) -> dict[Tile, int]:
+    """Return the estimated cost of each tile that fits, in the order that the layer has: all within one part in `near`
+    of the least cost, and perhaps others."""
     plain = fit(graph, layer, target, AHEAD)
     candidates: Iterable[Tile] = smaller(layer, plain)
     if layer.op_type in PRODUCTS:
@@ -399,7 +408,7 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
     elif layer.op_type == "COPY":
         candidates = ()
     estimate = Estimate(graph, layer, target)
-    product_cost = estimate.product if near and target.mapping.objective is Objective.CYCLES else None
+    product_cost = estimate.product if target.mapping.objective is Objective.CYCLES else None
     times = {plain: estimate.cost(plain)}
     min_time = times[plain]
     bounds = dict[Tile, tuple[int, dict[str, int], Loops]]()
@@ -408,10 +417,10 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
             continue
         demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
         if estimate.sizes.need(demand, AHEAD, loops) <= target.workspace:
-            limit = min_time + min_time // CLOSE
+            limit = min_time + min_time // near
             bounds[tile] = product_cost.lower_bound(tile, demand, loops, limit) if product_cost else 0, demand, loops
     for tile, (lowest, demand, loops) in sorted(bounds.items(), key=lambda item: item[1][0]):
-        if (lowest - min_time) * CLOSE > min_time:
+        if (lowest - min_time) * near > min_time:
             break
         times[tile] = estimate.cost(tile, demand, loops)
         min_time = min(min_time, times[tile])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.mapping import SLOW_DRAM, compile_product, convolution, device, dram_traffic, gemm
+from benchmarks.mapping import SLOW_DRAM, compile_product, convolution, cycles, device, dram_traffic, gemm
 from benchmarks.mapping.optimum import least_traffic
 from benchmarks.peers import ZIGZAG_TRAFFIC, ZIGZAG_TRAFFIC_CONV
 from npu_device.abi.opcodes import LoopOrder, Opcode
@@ -155,7 +155,7 @@ def in_blocks(residency: Residency | None, tile: tuple[int, int, int] | None = N
     """Cycles of a product that the DRAM limits, and its bytes of in0 and of in1 that are read."""
     npu = device(1)
     program = compile_layers(
-        gemm(512, 512, 512), target_of(npu, MappingOptions(residency=residency, tile=tile, prefetch=1))
+        gemm(512, 512, 512), target_of(npu, MappingOptions(residency=residency, tile=tile, prefetch=1, search=True))
     )
     (command,) = program.commands
     assert command.block is not None
@@ -211,6 +211,16 @@ def test_a_search_finds_what_the_dram_allows() -> None:
     assert ran.cycles <= 1.01 * moved * npu.clock_hz / npu.dram.bytes_per_second
 
 
+@pytest.mark.parametrize(
+    ("shape", "mib", "bandwidth"),
+    [((784, 512, 128), 2, 51_200_000_000), ((49, 2048, 512), 2, 102_400_000_000), ((2048, 512, 512), 8, SLOW_DRAM)],
+)  # fmt: skip
+def test_a_heuristic_measures_where_estimates_are_close(shape: tuple[int, int, int], mib: int, bandwidth: int) -> None:
+    """By estimate alone these take 11, 17 and 6 % more than with the search."""
+    heuristic, searched = (cycles(shape, device(mib, bandwidth), search) for search in (False, True))
+    assert heuristic <= 1.03 * searched
+
+
 def test_a_search_is_never_slower_than_its_best_candidate_alone() -> None:
     npu = NpuConfig()
     graph = gemm(196, 384, 64)
@@ -239,7 +249,7 @@ def test_each_objective_has_the_least_of_its_cost(shape: tuple[int, int, int], m
 
 def test_an_explanation_shows_what_runs() -> None:
     npu = device(2)
-    program = on(npu, gemm(1024, 1024, 1024))
+    program = compile_layers(gemm(1024, 1024, 1024), target_of(npu, MappingOptions(residency=Residency.WEIGHTS)))
     mapping = layer_mapping(program, Config(npu=npu), "mm")
     assert (mapping.chosen.cycles, mapping.chosen.dram_bytes) == traffic(program, npu)
     assert mapping.chosen.limit == "dram"
