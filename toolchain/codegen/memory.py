@@ -118,14 +118,9 @@ def constants(graph: Graph) -> list[TensorIR]:
     return [tensor for tensor in graph.tensors.values() if not tensor.view_of and fixed(tensor)]
 
 
-def resident_bytes(graph: Graph, target: Target) -> int:
-    """Return the bytes at the end of the scratchpad that resident tensors occupy."""
-    return _resident(graph, target).end
-
-
 def reserve_residents(graph: Graph, target: Target) -> Target:
     """Return the target with the scratchpad bytes of resident tensors reserved."""
-    return target._replace(resident=resident_bytes(graph, target))
+    return target._replace(resident=_resident(graph, target).end)
 
 
 class _Arena(NamedTuple):
@@ -156,17 +151,17 @@ def _separate(
     """Assign distances one by one. Tensors of a layer lie in banks of their own as far as `limit` allows: engines read
     and write them in place, at the same time."""
     starts, ends, bank = dict[str, int](), dict[str, int](), target.bank_bytes
-    beside = _neighbours(graph, {tensor.id for tensor in stored})
+    beside: dict[str, set[str]] = {tensor.id: set() for tensor in stored}
+    for layer in graph.layers:
+        together = beside.keys() & set(map(graph.storage, (*layer.inputs, *layer.outputs)))
+        for name in together:
+            beside[name] |= together - {name}
 
-    def meeting(start: int, tensor: TensorIR) -> int:
-        """Return the bytes of neighbours in the banks of a tensor."""
-        first, last = start // bank, (start + tensor.size - 1) // bank
-        placed = [name for name in beside[tensor.id] if name in starts]
-        return sum(
-            ends[name] - starts[name]
-            for name in placed
-            if starts[name] // bank <= last and first <= (ends[name] - 1) // bank
-        )
+    def meeting(start: int, end: int, neighbours: set[str]) -> int:
+        """Return the bytes of neighbours in the banks from `start` to `end`."""
+        first, last = start // bank, (end - 1) // bank
+        placed = [(starts[name], ends[name]) for name in neighbours & starts.keys()]
+        return sum(high - low for low, high in placed if low // bank <= last and first <= (high - 1) // bank)
 
     for tensor in stored:
         first, last = spans[tensor.id]
@@ -176,21 +171,12 @@ def _separate(
             if spans[name][0] <= last and first <= spans[name][1]
         )
         alignment = max(SLOT, tensor.alignment_bytes)
-        places = [_gap(occupied, base, tensor.size, alignment) for base in range(0, limit, bank)]
-        within = [at for at in places if at + tensor.size <= limit]
-        starts[tensor.id] = at = min(within or places[:1], key=lambda at: (meeting(at, tensor), at))
-        ends[tensor.id] = _round_up(at + tensor.size, alignment)
+        size = _round_up(tensor.size, alignment)
+        places = [_gap(occupied, base, size, alignment) for base in range(0, limit, bank)]
+        within = [at for at in places if at + size <= limit]
+        at = min(within or places[:1], key=lambda at: (meeting(at, at + size, beside[tensor.id]), at))
+        starts[tensor.id], ends[tensor.id] = at, at + size
     return _Arena(ends, max(ends.values()))
-
-
-def _neighbours(graph: Graph, names: set[str]) -> dict[str, set[str]]:
-    """Return for each of some stored tensors those of them that a layer uses with it."""
-    beside: dict[str, set[str]] = {name: set() for name in names}
-    for layer in graph.layers:
-        together = names.intersection(map(graph.storage, (*layer.inputs, *layer.outputs)))
-        for name in together:
-            beside[name] |= together - {name}
-    return beside
 
 
 def _end(placed: DramMap) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.memory import RESIDENT_SHARE, live_ranges, resident_bytes
+from toolchain.codegen.memory import RESIDENT_SHARE, live_ranges, reserve_residents
 from toolchain.ir.graph import SPM, Graph, Role
 from toolchain.ir.operations import on_core
 
@@ -32,6 +32,6 @@ def run(graph: Graph, target: Target) -> Graph:
     while True:  # on fragmentation beyond the limit, remove the largest tensors
         tensors = graph.tensors | {name: replace(graph.tensors[name], storage_class=SPM) for name in names}
         result = replace(graph, tensors=tensors)
-        if not names or resident_bytes(result, target) <= limit:
+        if not names or reserve_residents(result, target).resident <= limit:
             return result
         names.pop()

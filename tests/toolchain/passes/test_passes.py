@@ -1,6 +1,7 @@
 """Each pass on a small example that can be read, and graphs that no pass may make."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,31 @@ def test_residents_of_a_layer_lie_in_banks_of_their_own(banks: int, expected: tu
     starts = [memory.addresses[name] - SPM_BASE for name in ("large", "middle", "small")]
     assert tuple(start // target.bank_bytes for start in starts) == expected
     assert starts[0] != starts[1] != starts[2]
+
+
+ALIGNED = """
+graph aligned
+tensor x: activation FP32 [4, 28]
+tensor before: activation FP32 [4, 28]
+tensor w: weight FP32 [28, 8]
+tensor beside: activation FP32 [4, 8]
+tensor aligned: activation FP32 [4, 8]
+tensor y: activation FP32 [4, 8]
+inputs x
+layer first: before = ELTWISE(x) {function: 'RELU', m: 4, n: 28}
+layer second: beside = GEMM_T(before, w) {batch: 1, m: 4, n: 8, k: 28, step0: 0, step1: 0}
+layer third: aligned = ELTWISE(beside) {function: 'RELU', m: 4, n: 8}
+layer last: y = SOFTMAX(aligned) {m: 4, n: 8}
+outputs y
+"""
+
+
+def test_a_resident_has_no_bytes_of_others_whatever_its_alignment() -> None:
+    """`beside` follows the 448 bytes of `before`, which are free when `aligned` comes: too few up to its boundary."""
+    graph = parse(ALIGNED)
+    graph = replace(graph, tensors=graph.tensors | {"aligned": replace(graph.tensors["aligned"], alignment=512)})
+    target = TARGET._replace(spm_bytes=8192, banks=1)
+    memory = place(run_passes(graph, ["residency"], target), target)
+    assert memory.addresses["aligned"] % 512 == 0
+    first, second = sorted((memory.addresses[name], graph.tensors[name].size) for name in ("beside", "aligned"))
+    assert sum(first) <= second[0]
