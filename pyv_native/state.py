@@ -74,11 +74,7 @@ def sequence(value: object, length: int | None = None) -> list[Any]:
 def integers(value: object, low: int, high: int, length: int | None = None) -> list[int]:
     """Check a list of integers within `low`..`high`."""
     items = sequence(value, length)
-    for index, item in enumerate(items):
-        if type(item) is not int or not low <= item <= high:
-            with inside(index):
-                integer(item, low, high)
-    return list(items)
+    return list(row(items, *[(low, high)] * len(items)))
 
 
 def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:

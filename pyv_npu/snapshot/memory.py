@@ -1,6 +1,6 @@
 """Memory contents in a snapshot: the pages that are not zero."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pyv_ext.bus.memory import PAGE, Ram
 
@@ -36,13 +36,3 @@ def holds(ram: Ram, pages: Pages) -> bool:
     return pages.keys() <= set(touched) and all(
         ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched
     )
-
-
-def join(pages: Pages) -> bytes:
-    """Concatenate the pages in ascending order of their numbers."""
-    return b"".join(pages[number] for number in sorted(pages))
-
-
-def split(numbers: Iterable[int], data: bytes) -> dict[int, bytes]:
-    """Split the result of `join` into pages."""
-    return {number: data[at * PAGE : (at + 1) * PAGE] for at, number in enumerate(sorted(numbers))}

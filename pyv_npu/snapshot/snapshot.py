@@ -72,7 +72,7 @@ class Snapshot:
             _write(archive, _HEADER, _to_json(header))
             _write(archive, _STATE, _to_json(self.state))
             for name, pages in self.memory.items():
-                _write(archive, f"memory/{name}", memory.join(pages))
+                _write(archive, f"memory/{name}", b"".join(pages[number] for number in sorted(pages)))
             archive.writestr(zipfile.ZipInfo(_EVENTS, _DATE), b"".join(log))
         return file.getvalue()
 
@@ -130,7 +130,8 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
                 raise StateError(f"with those before it, there are {count} pages; the most is {MOST_PAGES}")
             if numbers != sorted(set(numbers)):
                 raise StateError("are not in order")
-            pages[name] = memory.split(numbers, _member(archive, f"memory/{name}", PAGE * len(numbers), exact=True))
+            content = _member(archive, f"memory/{name}", PAGE * len(numbers), exact=True)
+            pages[name] = {number: content[at * PAGE : (at + 1) * PAGE] for at, number in enumerate(numbers)}
     state = _from_json(_member(archive, _STATE, MOST_TEXT))
     if type(state) is not dict:
         raise StateError(f"{quote(state)} is no dict", _STATE)
