@@ -236,6 +236,8 @@ schedules."""
 UNRANKED = ("blocks_total", "step_error")
 """Figures without a good direction, or about the simulation: never objectives of the default front."""
 
+ESTIMATED = ("area", "energy", "edp", "power", "tops_per_watt")
+"""Figures of energy and area (docs/energy.md)."""
 COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
 """Costs of a device; shown by default if they vary."""
 

@@ -203,9 +203,11 @@ def test_an_axis_of_the_compiler_is_its_option(tmp_path: Path) -> None:
     assert not any(row["error"] for row in first)
 
 
-def test_the_tile_of_a_layer_is_an_axis(tmp_path: Path) -> None:
-    axis = "compiler.layers.conv4.2=16,64"  # a name with a dot
-    assert main(["sweep", "cnn", axis, "--timing-only", "-o", str(tmp_path / "out")]) == 0
+def test_the_tile_of_a_layer_is_an_axis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compiler.layers.conv4.2=16,64", "--timing-only", "--figures", "cycles,energy,area"]  # a name with a dot
+    assert main(["sweep", "cnn", *words, "-o", str(tmp_path / "out")]) == 0
+    note = "Estimates, counts of events times a table: energy, area"
+    assert note in capsys.readouterr().out and note in (tmp_path / "out" / "report.html").read_text()
     rows = table(tmp_path / "out")
     assert not any(row["error"] for row in rows)
     assert rows[0]["cycles"] != rows[1]["cycles"]
