@@ -6,8 +6,10 @@ restores such a value through `Fields`. The value may come from a file, so every
 checked, and a `StateError` names the invalid field. References are indices: of a command, a unit, a row.
 """
 
-from array import array
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from array import array
 
 WORD32 = (1 << 32) - 1
 WORD64 = (1 << 64) - 1
@@ -107,6 +109,8 @@ def data(value: object, size: int | None = None) -> bytes:
 
 def unpacked(value: object, *limits: tuple[int, int]) -> "array[int]":
     """Check the bytes of rows of 64-bit integers, one for each of the limits (low, high); return the integers."""
+    from array import array  # few runs restore a state
+
     content, numbers = data(value), array("q")
     if len(content) % (len(limits) * numbers.itemsize):
         raise StateError(f"{len(content)} bytes are no rows of {len(limits)} integers")
