@@ -20,7 +20,7 @@ _LOADS = {intrinsics.load_u8: "i8", intrinsics.load_u16: "i16", intrinsics.load_
 _STORES = {
     intrinsics.store_u8: "i8", intrinsics.store_u16: "i16", intrinsics.store_u32: "i32", intrinsics.store_i64: I64
 }  # fmt: skip
-_CONVERSIONS = (intrinsics.u32, intrinsics.i32, intrinsics.unsigned_less)
+_CONVERSIONS = (intrinsics.u32, intrinsics.i32, intrinsics.unsigned_less, intrinsics.wrapping_sub)
 _INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_native, intrinsics.copy_bytes}
 
 
@@ -214,6 +214,8 @@ class Expressions(InstructionEmitter):
         if callee is intrinsics.unsigned_less:
             test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
             return self._ir.value(f"zext i1 {test} to {I64}")
+        if callee is intrinsics.wrapping_sub:
+            return self._ir.value(f"sub {I64} {values[0]}, {values[1]}")
         if callee is intrinsics.u32:
             return self._ir.value(f"and {I64} {values[0]}, {intrinsics.U32}")
         if callee is intrinsics.i32:

@@ -27,6 +27,11 @@ def unsigned_less(left: int, right: int) -> int:
     return int((left & U64) < (right & U64))
 
 
+def wrapping_sub(left: int, right: int) -> int:
+    """Return the difference modulo 2^64, -2^63..2^63-1."""
+    return ((left - right & U64) ^ (1 << 63)) - (1 << 63)
+
+
 def load_u8(address: int) -> int:
     """Load the byte at a host address."""
     return c_uint8.from_address(address).value

@@ -26,17 +26,17 @@ class SupervisorTimer:
         return True
 
     def read(self, address: int, now: int) -> int:
-        record = self.device.record
+        value: int = self.device.record.stimecmp
         if self._is_full_width:
-            return record.supervisor_high << 32 | record.supervisor_low
-        return record.supervisor_low if address == csr.STIMECMP else record.supervisor_high
+            return value % WRAP
+        return (value if address == csr.STIMECMP else value >> 32) & WORD
 
     def write(self, address: int, value: int, now: int, written: int) -> None:
         record = self.device.record
-        if address == csr.STIMECMP:
-            record.supervisor_low = value & WORD
-        if self._is_full_width or address == csr.STIMECMPH:
-            record.supervisor_high = value >> 32 if self._is_full_width else value
+        if not self._is_full_width:
+            half = clint.with_low if address == csr.STIMECMP else clint.with_high
+            value = half(record.stimecmp, value)
+        record.stimecmp = value
         clint.decide(record, now + 1)
 
 
@@ -77,14 +77,14 @@ class Clint(RegisterDevice):
     def mtime(self, now: int) -> int:
         """Return the counter at the start of cycle `now`, as CSR `time` shows it."""
         record = self.record
-        return ((record.offset_high << 32 | record.offset_low) + now // record.divider) % WRAP
+        return (record.base + now // record.divider) % WRAP
 
     def slow_down(self, factor: int, now: int) -> Callable[[], None]:
         """Stretch ticks by `factor` from cycle `now` on; return the call that ends it."""
         record = self.record
         divider, mtime = record.divider, self.mtime(now)
         record.divider *= factor
-        clint.set_time(record, mtime >> 32, mtime & WORD, now // record.divider)
+        clint.set_time(record, mtime, now // record.divider)
         clint.decide(record, now)
 
         def undo() -> None:
@@ -118,11 +118,10 @@ class Clint(RegisterDevice):
         """Return the state of a snapshot; mtime is stored as `offset`."""
         record = self.record
         registers = {
-            "MSIP": record.msip, "MTIMECMP_LO": record.compare_low, "MTIMECMP_HI": record.compare_high,
-            "MTIME_LO": 0, "MTIME_HI": 0,
+            "MSIP": record.msip, "MTIMECMP_LO": record.compare & WORD,
+            "MTIMECMP_HI": record.compare >> 32 & WORD, "MTIME_LO": 0, "MTIME_HI": 0,
         }  # fmt: skip
-        offset = record.offset_high << 32 | record.offset_low
-        return {"registers": registers, "offset": offset, "seen": record.last_cycle, "timer": self.timer}
+        return {"registers": registers, "offset": record.base % WRAP, "seen": record.last_cycle, "timer": self.timer}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "registers", "offset", "seen", "timer")
@@ -130,9 +129,8 @@ class Clint(RegisterDevice):
         with inside("registers"):
             content = self.read_contents(fields["registers"])
         record.msip = content["MSIP"] & 1
-        record.compare_low, record.compare_high = content["MTIMECMP_LO"], content["MTIMECMP_HI"]
-        offset = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
-        record.offset_low, record.offset_high = offset & WORD, offset >> 32
+        record.compare = content["MTIMECMP_HI"] << 32 | content["MTIMECMP_LO"]
+        record.base = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
         record.last_cycle = fields.integer("seen", 0, LATEST)
         record.timer = fields.flag("timer")
         clint.update_deadline(record)

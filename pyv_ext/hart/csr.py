@@ -11,7 +11,7 @@ from pyv_ext.machine.pmp import guard
 from pyv_ext.machine.slots import Word, word_of
 from pyv_ext.machine.state import CBCFE, CBIE, DELEGABLE, ENTRIES, MPP, SUPERVISOR_INTERRUPTS
 from pyv_ext.protocols import CsrWindow
-from pyv_native.state import WORD32, Fields, StateError, inside
+from pyv_native.state import Fields, StateError, inside
 
 if TYPE_CHECKING:
     from pyv_ext.hart.hart import Hart
@@ -103,11 +103,10 @@ class Csrs:
         state: dict[str, Any] = {name: self.x[word_of(name)] for name in self._names}
         for name in _COUNTERS:
             counter = getattr(self.record, name)
-            state[name] = {"base": counter.high << 32 | counter.low, "inhibited": bool(counter.inhibited)}
+            state[name] = {"base": counter.base % WRAP, "inhibited": bool(counter.inhibited)}
         if self.record.has_compare:
             timer = self._timer
-            compare = timer.supervisor_high << 32 | timer.supervisor_low
-            state["stimecmp"] = [compare, int(timer.supervisor_timer), int(self.record.compares)]
+            state["stimecmp"] = [timer.stimecmp % WRAP, int(timer.supervisor_timer), int(self.record.compares)]
         return state | {"pmp": self.pmp.state()}
 
     @property
@@ -137,12 +136,12 @@ class Csrs:
             counter = getattr(self.record, name)
             with inside(name):
                 part = Fields(fields[name], "base", "inhibited")
-                base = part.integer("base", -WRAP, WRAP) % WRAP
-                counter.low, counter.high, counter.inhibited = base & WORD32, base >> 32, part.flag("inhibited")
+                counter.base, counter.inhibited = part.integer("base", -WRAP, WRAP) % WRAP, part.flag("inhibited")
         if compares:
-            compare, timer, self.record.compares = fields.row("stimecmp", (0, WRAP - 1), (0, 1), (0, 1))
-            self._timer.supervisor_low, self._timer.supervisor_high = compare & WORD32, compare >> 32
-            self._timer.supervisor_timer = timer
-            update_deadline(self._timer)
+            timer = self._timer
+            timer.stimecmp, timer.supervisor_timer, self.record.compares = fields.row(
+                "stimecmp", (0, WRAP - 1), (0, 1), (0, 1)
+            )
+            update_deadline(timer)
         fields.load("pmp", self.pmp)
         self.hart.records.execute(guard)

@@ -1,68 +1,64 @@
 """Registers of the CLINT (SiFive layout) in the native subset."""
 
 from pyv_ext.machine.state import NEVER, WORD, ClintRecord
+from pyv_native.intrinsics import i32, u32, unsigned_less, wrapping_sub
 
 MSIP_AT, COMPARE_LOW, COMPARE_HIGH, TIME_LOW, TIME_HIGH = 0x0000, 0x4000, 0x4004, 0xBFF8, 0xBFFC
 """Register offsets."""
-_FAR = 1 << 29
 
 
-def time_low(clint: ClintRecord, ticks: int) -> int:
-    """Return the low half of mtime after a number of ticks."""
-    return clint.offset_low + ticks & WORD
+def with_low(value: int, half: int) -> int:
+    """Return 64 bits with another low half."""
+    return value & ~WORD | half
 
 
-def time_high(clint: ClintRecord, ticks: int) -> int:
-    """Return the high half of mtime after a number of ticks."""
-    carry = clint.offset_low + (ticks & WORD) >> 32
-    return clint.offset_high + (ticks >> 32) + carry & WORD
+def with_high(value: int, half: int) -> int:
+    """Return 64 bits with another high half."""
+    return i32(half) << 32 | u32(value)
 
 
-def set_time(clint: ClintRecord, high: int, low: int, ticks: int) -> None:
+def mtime(clint: ClintRecord, ticks: int) -> int:
+    """Return mtime after a number of ticks."""
+    return wrapping_sub(clint.base, -ticks)
+
+
+def set_time(clint: ClintRecord, value: int, ticks: int) -> None:
     """Set mtime after a number of ticks."""
-    borrow = 1 if low < ticks & WORD else 0
-    clint.offset_low = low - ticks & WORD
-    clint.offset_high = high - (ticks >> 32) - borrow & WORD
+    clint.base = wrapping_sub(value, ticks)
 
 
-def is_reached(clint: ClintRecord, ticks: int, high: int, low: int) -> bool:
+def is_reached(clint: ClintRecord, ticks: int, comparator: int) -> bool:
     """Check mtime >= a comparator."""
-    upper = time_high(clint, ticks)
-    return upper > high or (upper == high and time_low(clint, ticks) >= low)
+    return not unsigned_less(mtime(clint, ticks), comparator)
 
 
-def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
+def next_change(clint: ClintRecord, level: int, comparator: int) -> int:
     """Return the cycle of the next level change of a timer: mtime reaches its comparator or, after that, wraps around
     to 0. `last_cycle`: mtime has reached the comparator, but the level is not updated yet. NEVER: no change within a
     run."""
     ticks = clint.last_cycle // clint.divider
-    if not level and is_reached(clint, ticks, high, low):
+    if not level and is_reached(clint, ticks, comparator):
         return clint.last_cycle
-    if level and low == 0 and high == 0:
+    if level and comparator == 0:
         return NEVER
-    high_left = (1 << 32 if level else high) - time_high(clint, ticks)
-    low_left = (0 if level else low) - time_low(clint, ticks)
-    if high_left >= _FAR:
-        return NEVER
-    ticks_left = (high_left << 32) + low_left
-    return (ticks + ticks_left) * clint.divider if ticks_left <= (NEVER - 1) // clint.divider - ticks else NEVER
+    remaining = wrapping_sub(0 if level else comparator, mtime(clint, ticks))
+    return (ticks + remaining) * clint.divider if 0 < remaining <= (NEVER - 1) // clint.divider - ticks else NEVER
 
 
 def update_deadline(clint: ClintRecord) -> None:
     """Update the deadline of the timers' next change."""
-    clint.deadline = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
+    clint.deadline = next_change(clint, clint.timer, clint.compare)
     if clint.has_stimecmp:
-        supervisor_deadline = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
-        clint.deadline = min(clint.deadline, supervisor_deadline)
+        clint.deadline = min(clint.deadline, next_change(clint, clint.supervisor_timer, clint.stimecmp))
 
 
 def decide(clint: ClintRecord, cycle: int) -> None:
     """Update the timers' levels at the start of a cycle."""
     clint.last_cycle = cycle
     ticks = cycle // clint.divider
-    clint.timer = is_reached(clint, ticks, clint.compare_high, clint.compare_low)
+    clint.timer = is_reached(clint, ticks, clint.compare)
     if clint.has_stimecmp:
-        clint.supervisor_timer = is_reached(clint, ticks, clint.supervisor_high, clint.supervisor_low)
+        clint.supervisor_timer = is_reached(clint, ticks, clint.stimecmp)
     update_deadline(clint)
 
 
@@ -71,11 +67,11 @@ def read_clint(clint: ClintRecord, offset: int, now: int) -> int:
     if offset == MSIP_AT:
         return clint.msip
     if offset == COMPARE_LOW:
-        return clint.compare_low
+        return u32(clint.compare)
     if offset == COMPARE_HIGH:
-        return clint.compare_high
-    ticks = now // clint.divider
-    return time_low(clint, ticks) if offset == TIME_LOW else time_high(clint, ticks)
+        return u32(clint.compare >> 32)
+    time = mtime(clint, now // clint.divider)
+    return u32(time if offset == TIME_LOW else time >> 32)
 
 
 def write_clint(clint: ClintRecord, offset: int, value: int, now: int) -> None:
@@ -84,11 +80,11 @@ def write_clint(clint: ClintRecord, offset: int, value: int, now: int) -> None:
     if offset == MSIP_AT:
         clint.msip = value & 1
     elif offset == COMPARE_LOW:
-        clint.compare_low = value
+        clint.compare = with_low(clint.compare, value)
     elif offset == COMPARE_HIGH:
-        clint.compare_high = value
+        clint.compare = with_high(clint.compare, value)
     elif offset == TIME_LOW:
-        set_time(clint, time_high(clint, ticks), value, ticks)
+        set_time(clint, with_low(mtime(clint, ticks), value), ticks)
     else:
-        set_time(clint, value, time_low(clint, ticks), ticks)
+        set_time(clint, with_high(mtime(clint, ticks), value), ticks)
     decide(clint, now + 1)

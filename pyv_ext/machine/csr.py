@@ -5,7 +5,7 @@ of the instruction's last cycle. Counters have 64 bits, are writable, and each h
 """
 
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.machine.clint import time_high, time_low
+from pyv_ext.machine.clint import mtime, with_high, with_low
 from pyv_ext.machine.pmp import guard, read_config, write_address, write_configs
 from pyv_ext.machine.state import (
     CBCFE,
@@ -30,12 +30,11 @@ from pyv_ext.machine.state import (
     TVM,
     TW,
     UXL,
-    WORD,
     CounterRecord,
     Machine,
 )
 from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER
-from pyv_native.intrinsics import i32, u32
+from pyv_native.intrinsics import u32, wrapping_sub
 
 FFLAGS, FRM, FCSR = ADDRESSES["fflags"], ADDRESSES["frm"], ADDRESSES["fcsr"]
 MSTATUS, MISA, MIE, MTVEC = ADDRESSES["mstatus"], ADDRESSES["misa"], ADDRESSES["mie"], ADDRESSES["mtvec"]
@@ -62,34 +61,21 @@ MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], A
 # -- counters ----------------------------------------------------------------------------------------------------------
 
 
-def read_low(counter: CounterRecord, count: int) -> int:
-    """Return the low half of a counter at a count."""
-    return counter.low if counter.inhibited else counter.low + count & WORD
+def counter_value(counter: CounterRecord, count: int) -> int:
+    """Return a counter at a count."""
+    return counter.base if counter.inhibited else wrapping_sub(counter.base, -count)
 
 
-def read_high(counter: CounterRecord, count: int) -> int:
-    """Return the high half of a counter at a count."""
-    if counter.inhibited:
-        return counter.high
-    return counter.high + (count >> 32) + (counter.low + (count & WORD) >> 32) & WORD
-
-
-def set_counter(counter: CounterRecord, high: int, low: int, count: int) -> None:
-    """Set a counter to `high` and `low` at a count of the cycles or instructions that it counts."""
-    if not counter.inhibited:
-        borrow = 1 if low < count & WORD else 0
-        high = high - (count >> 32) - borrow & WORD
-        low = low - count & WORD
-    counter.low = low
-    counter.high = high
+def set_counter(counter: CounterRecord, value: int, count: int) -> None:
+    """Set a counter at a count of the cycles or instructions that it counts."""
+    counter.base = value if counter.inhibited else wrapping_sub(value, count)
 
 
 def inhibit(counter: CounterRecord, inhibited: int, count: int) -> None:
     """Set or clear the inhibit bit of a counter at a count."""
-    low = read_low(counter, count)
-    high = read_high(counter, count)
+    value = counter_value(counter, count)
     counter.inhibited = inhibited
-    set_counter(counter, high, low, count)
+    set_counter(counter, value, count)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -134,11 +120,6 @@ def is_upper_half(address: int) -> bool:
     if address == MSTATUSH:
         return True
     return address == MENVCFGH
-
-
-def join(high: int, low: int) -> int:
-    """Return the 64 bits of two halves."""
-    return i32(high) << 32 | low
 
 
 def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
@@ -232,25 +213,18 @@ def read_supervisor(machine: Machine, address: int) -> int:
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Read a counter by its CSR offset from mcycle, or from cycle: all 64 bits if registers have 64 bits."""
-    low = read_half(machine, offset, cycle, instret)
-    return join(read_half(machine, offset | HIGH, cycle, instret), low) if machine.hart.wide else low
-
-
-def read_half(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Read half of a counter; event counters read as 0."""
+    """Read a counter, or its half, by its CSR offset from mcycle, or from cycle; event counters read as 0."""
     hart = machine.hart
-    if offset == 0:
-        return read_low(hart.mcycle, cycle)
-    if offset == HIGH:
-        return read_high(hart.mcycle, cycle)
-    if offset == INSTRET - CYCLE:
-        return read_low(hart.minstret, instret)
-    if offset == INSTRET - CYCLE + HIGH:
-        return read_high(hart.minstret, instret)
-    if offset == TIME - CYCLE:
-        return time_low(machine.clint, cycle // machine.clint.divider)
-    return time_high(machine.clint, cycle // machine.clint.divider) if offset == TIME - CYCLE + HIGH else 0
+    value = 0
+    if offset & ~HIGH == 0:
+        value = counter_value(hart.mcycle, cycle)
+    elif offset & ~HIGH == INSTRET - CYCLE:
+        value = counter_value(hart.minstret, instret)
+    elif offset & ~HIGH == TIME - CYCLE:
+        value = mtime(machine.clint, cycle // machine.clint.divider)
+    if hart.wide:
+        return value
+    return u32(value >> 32) if offset & HIGH else u32(value)
 
 
 def is_zero(address: int) -> bool:
@@ -294,15 +268,15 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif address == FCSR:
         write_float(machine, value >> 5, value)
     elif address == MCYCLE:
-        high = u32(value >> 32) if hart.wide else read_high(hart.mcycle, end)
-        set_counter(hart.mcycle, high, u32(value), end)
+        counter = counter_value(hart.mcycle, end)
+        set_counter(hart.mcycle, value if hart.wide else with_low(counter, value), end)
     elif address == MCYCLE + HIGH:
-        set_counter(hart.mcycle, value, read_low(hart.mcycle, end), end)
+        set_counter(hart.mcycle, with_high(counter_value(hart.mcycle, end), value), end)
     elif address == MINSTRET:  # the writing instruction does not increment it
-        high = u32(value >> 32) if hart.wide else read_high(hart.minstret, instret)
-        set_counter(hart.minstret, high, u32(value), instret + 1)
+        counter = counter_value(hart.minstret, instret)
+        set_counter(hart.minstret, value if hart.wide else with_low(counter, value), instret + 1)
     elif address == MINSTRET + HIGH:
-        set_counter(hart.minstret, value, read_low(hart.minstret, instret), instret + 1)
+        set_counter(hart.minstret, with_high(counter_value(hart.minstret, instret), value), instret + 1)
     elif address == MCOUNTINHIBIT:  # the new bits govern the last edge of the writing instruction
         inhibit(hart.mcycle, value & 1, end - 1)
         inhibit(hart.minstret, value & 4, instret)

@@ -107,10 +107,10 @@ RESUMED: Final = 1 << 4
 
 @record
 class CounterRecord:
-    """64-bit counter in halves: an offset to a monotonic count; the value itself while the counter is inhibited."""
+    """64-bit counter."""
 
-    low: u32 = 0
-    high: u32 = 0
+    base: int = 0
+    """Offset to a monotonic count, modulo 2^64; the value itself while the counter is inhibited."""
     inhibited: int = 0
 
 
@@ -247,16 +247,12 @@ class NativeState:
 
 @record
 class ClintRecord:
-    """Core-local interruptor. mtime is offset + ticks, modulo 2^64, in halves of 32 bits."""
+    """Core-local interruptor. 64-bit registers are signed here; mtime is base + ticks, modulo 2^64."""
 
     msip: u8 = 0
-    compare_low: u32 = WORD
-    compare_high: u32 = WORD
-    offset_low: u32 = 0
-    offset_high: u32 = 0
-    supervisor_low: u32 = WORD
-    supervisor_high: u32 = WORD
-    """stimecmp."""
+    compare: int = -1
+    base: int = 0
+    stimecmp: int = -1
     has_stimecmp: bool = False
     """Whether stimecmp exists."""
     timer: bool = False

@@ -19,7 +19,7 @@ from shares import draws
 
 from pyv_native.arena import Arena
 from pyv_native.errors import CheckError
-from pyv_native.intrinsics import i32, u32, unsigned_less
+from pyv_native.intrinsics import i32, u32, unsigned_less, wrapping_sub
 from pyv_native.module import NativeModule
 from pyv_native.records import record
 
@@ -64,6 +64,7 @@ def expressions() -> st.SearchStrategy[str]:
             ),
             st.tuples(st.sampled_from(["u32", "i32"]), inner).map(lambda part: f"{part[0]}({part[1]})"),
             pair.map(lambda part: f"unsigned_less({part[0]}, {part[1]})"),
+            pair.map(lambda part: f"wrapping_sub({part[0]}, {part[1]})"),
         )
 
     return st.recursive(leaves, wider, max_leaves=6)
@@ -77,7 +78,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., int]] = {
-    "min": min, "max": max, "u32": u32, "i32": i32, "unsigned_less": unsigned_less
+    "min": min, "max": max, "u32": u32, "i32": i32, "unsigned_less": unsigned_less,
+    "wrapping_sub": wrapping_sub,
 }  # fmt: skip
 
 
@@ -135,7 +137,7 @@ def within(value: int) -> int:
 def functions_of(texts: list[str], folder: Path) -> list[types.FunctionType]:
     """A function for each expression, in a module of its own; the n-th in line 2 n + 3."""
     name = f"native_integers_{next(_NUMBERS)}"
-    lines = ["from pyv_native.intrinsics import i32, u32, unsigned_less"]
+    lines = ["from pyv_native.intrinsics import i32, u32, unsigned_less, wrapping_sub"]
     for index, text in enumerate(texts):
         lines += [f"def f{index}(a: int, b: int, c: int) -> int:", f"    return {text}"]
     path = folder / f"{name}.py"

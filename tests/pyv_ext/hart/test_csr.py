@@ -191,7 +191,7 @@ def test_a_trap_is_counted_in_cycles_but_not_retired():
 
 def test_time_comes_from_its_source():
     rig = Rig("addi x1,x1,1\ncsrrs x2,time,x0\ncsrrs x3,timeh,x0")
-    set_time(rig.clock.machine.clint, 0x11, 0x20, 0)
+    set_time(rig.clock.machine.clint, 0x11_0000_0020, 0)
     rig.steps(3)
     assert rig.x[2:4] == [0x21, 0x11]
 
