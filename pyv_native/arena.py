@@ -12,6 +12,7 @@ are invalid then.
 import ctypes
 import gc
 import mmap
+import sys
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
@@ -33,9 +34,9 @@ MAX_LINKS = 48
 ROOT = LINKS + MAX_LINKS * WORD
 """First byte of the root record."""
 LINE = 64
-"""Bytes of a cache line. Allocations are multiples of it, so that a record of whole lines lies in as few lines."""
+"""Bytes of a cache line. Allocations are multiples of it, so that records of whole lines begin at a line."""
 MIN_MAPPING = 1 << 27
-"""Minimum bytes of the buffer of an arena with allocations: its replacement by a larger buffer copies all pages."""
+"""Minimum bytes of the buffer of an arena with allocations: growth copies all pages."""
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -214,7 +215,7 @@ def zeros(size: int) -> mmap.mmap:
         return mmap.mmap(-1, size, flags=flags)
 
 
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 """Flag of Linux, which `mmap` defines from Python 3.13 on."""
 
 
@@ -241,7 +242,7 @@ class Arena:
         if records is None:
             self.initialize(root, ROOT, capacities or {})
         else:
-            self.bytes[ROOT:] = records
+            self.bytes[ROOT : ROOT + len(records)] = records
 
     def _use(self, buffer: mmap.mmap) -> None:
         self.buffer = buffer

@@ -17,7 +17,7 @@ DEFAULT = "7nm"
 BASE, TECHNOLOGY = "base", "technology"
 MAX_VALUE = 1e9
 SECTIONS = ("multiply", "add", "sram", "dram", "area", "area.multiply", "area.add")
-_SIZE = re.compile(r"sram\.(\d{1,6})(KiB|MiB)")
+_SIZE = re.compile(r"sram\.([0-9]{1,6})(KiB|MiB)")
 _DRAM = re.compile(r"dram\.\w{1,32}")
 
 

@@ -1,8 +1,8 @@
 """Estimate of a layer's time with a tile: a bound that ranks tiles, no prediction.
 
 The larger of computation, and of the latencies and bytes on the DMA channels, which share the rate of the DRAM; and
-what nothing hides: the first loads, the last tile, the last store. Shapes at the end of a dimension count as whole
-tiles. Products have a closer look (`product_cost`).
+what nothing overlaps: the first loads, the last tile after its loads, the last store. Shapes at the end of a dimension
+count as whole tiles. `product_cost` estimates products in more detail.
 """
 
 from fractions import Fraction
@@ -86,8 +86,8 @@ class Estimate:
         return 1
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> tuple[int, Load]:
-        """Return the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
-        of the engines, of the DMA channels and of the DRAM."""
+        """Return the NPU cycles of a command, and the load that they come from. A layer that shares the scratchpad
+        takes `buffers` times as long: on average it has that part of the engines, the DMA channels and the DRAM."""
         layer, target, shares = self._layer, self._target, self._shares
         if self.product is not None:
             cycles, moved_bytes, read = self.product.estimate(tile, ahead, demand, loops)
@@ -110,7 +110,7 @@ class Estimate:
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate)
         computed = shares * load.computed
-        return max(computed, transfers + step) + exposed if moved else computed, load
+        return max(computed, transfers + step) + exposed if load.moved else computed, load  # none of operands in place
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None = None) -> int:
         """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of

@@ -94,15 +94,20 @@ def place(graph: Graph, target: Target) -> DramMap:
     them; otherwise they follow the core's address space. Device-only tensors move there too if space is still short.
     ModelError names a tensor that does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
-    inside = {name: SPM_BASE + target.spm_bytes - depth for name, depth in _resident(graph, target).addresses.items()}
-    layout = _assign(graph, target, MODEL_BASE, inside)
+    arena = _resident(graph, target)
+    if 0 < target.resident < arena.end:
+        raise ModelError(
+            f"tensors in the scratchpad take {arena.end:,} bytes of the {target.resident:,} reserved for them"
+        )
+    residents = {name: SPM_BASE + target.spm_bytes - distance for name, distance in arena.addresses.items()}
+    layout = _assign(graph, target, MODEL_BASE, residents)
     if _end(layout) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return layout
     if _end(layout) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
         _refuse(graph, layout, dram_bytes, visible)
-    far = _assign(graph, target, BEYOND, inside)
+    far = _assign(graph, target, BEYOND, residents)
     if far.commands > mm.DRAM_BASE + visible:
-        far = _assign(graph, target, BEYOND, inside, split=True)
+        far = _assign(graph, target, BEYOND, residents, split=True)
     if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
@@ -129,38 +134,39 @@ class _Arena(NamedTuple):
 
 
 def _resident(graph: Graph, target: Target) -> _Arena:
-    """Assign distances from the end of the scratchpad to the resident tensors: by time, which separates the most, or
-    largest first, which packs the best, where the share of residents has no space for that. Layers alone have the bytes
-    that the target reserves for the whole graph: without banks of their own their tensors fit."""
+    """Assign the distance of each resident tensor's start from the end of the scratchpad. The order of live ranges
+    separates neighbours best; largest first is tighter, for where the first exceeds the share of residents. Layers
+    alone have the bytes that the target reserves for the whole graph, so their tensors get no banks of their own if
+    these exceed them."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     if not stored:
         return _Arena({}, 0)
     spans, limit = live_ranges(graph), target.spm_bytes // RESIDENT_SHARE
-    arena = _separate(graph, target, sorted(stored, key=lambda tensor: spans[tensor.id]), spans, limit)
+    arena = _assign_banks(graph, target, sorted(stored, key=lambda tensor: spans[tensor.id]), spans, limit)
     largest_first = sorted(stored, key=lambda tensor: (-tensor.size, spans[tensor.id]))
     if arena.end > limit:
-        arena = _separate(graph, target, largest_first, spans, limit)
+        arena = _assign_banks(graph, target, largest_first, spans, limit)
     if 0 < target.resident < arena.end:
-        arena = _separate(graph, target, largest_first, spans, SLOT)
+        arena = _assign_banks(graph, target, largest_first, spans, SLOT)
     return arena
 
 
-def _separate(
+def _assign_banks(
     graph: Graph, target: Target, stored: Sequence[TensorIR], spans: dict[str, tuple[int, int]], limit: int
 ) -> _Arena:
     """Assign distances one by one. Tensors of a layer lie in banks of their own as far as `limit` allows: engines read
     and write them in place, at the same time."""
     starts, ends, bank = dict[str, int](), dict[str, int](), target.bank_bytes
-    beside: dict[str, set[str]] = {tensor.id: set() for tensor in stored}
+    neighbours: dict[str, set[str]] = {tensor.id: set() for tensor in stored}
     for layer in graph.layers:
-        together = beside.keys() & set(map(graph.storage, (*layer.inputs, *layer.outputs)))
-        for name in together:
-            beside[name] |= together - {name}
+        operands = neighbours.keys() & set(map(graph.storage, (*layer.inputs, *layer.outputs)))
+        for name in operands:
+            neighbours[name] |= operands - {name}
 
-    def meeting(start: int, end: int, neighbours: set[str]) -> int:
-        """Return the bytes of neighbours in the banks from `start` to `end`."""
+    def shared_bytes(start: int, end: int, names: set[str]) -> int:
+        """Return the bytes of the tensors `names` that share a bank with `start` to `end`."""
         first, last = start // bank, (end - 1) // bank
-        placed = [(starts[name], ends[name]) for name in neighbours & starts.keys()]
+        placed = [(starts[name], ends[name]) for name in names & starts.keys()]
         return sum(high - low for low, high in placed if low // bank <= last and first <= (high - 1) // bank)
 
     for tensor in stored:
@@ -172,10 +178,13 @@ def _separate(
         )
         alignment = max(SLOT, tensor.alignment_bytes)
         size = _round_up(tensor.size, alignment)
-        places = [_gap(occupied, base, size, alignment) for base in range(0, limit, bank)]
-        within = [at for at in places if at + size <= limit]
-        at = min(within or places[:1], key=lambda at: (meeting(at, at + size, beside[tensor.id]), at))
-        starts[tensor.id], ends[tensor.id] = at, at + size
+        candidates = [_gap(occupied, base, size, alignment) for base in range(0, limit, bank)]
+        fitting = [start for start in candidates if start + size <= limit]
+        start = min(
+            fitting or candidates[:1],
+            key=lambda start: (shared_bytes(start, start + size, neighbours[tensor.id]), start),
+        )
+        starts[tensor.id], ends[tensor.id] = start, start + size
     return _Arena(ends, max(ends.values()))
 
 
@@ -193,9 +202,9 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
     return addresses
 
 
-def _assign(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, split: bool = False) -> DramMap:
+def _assign(graph: Graph, target: Target, weights: int, residents: dict[str, int], *, split: bool = False) -> DramMap:
     """Return a layout with constants from the address `weights`. `split`: place device-only tensors after them."""
-    end, addresses = weights, inside | _virtual(graph, target.alignment)
+    end, addresses = weights, residents | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
         addresses[tensor.id] = _round_up(end, max(target.alignment, tensor.alignment_bytes))

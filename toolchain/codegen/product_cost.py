@@ -334,9 +334,10 @@ class ProductCost:
         return self._batch * cycles, self._batch * traffic.size, self._batch * read
 
     def lower_bound(self, tile: Tile, demand: Sizes, loops: Loops, limit: int = maxsize) -> int:
-        """Return a lower bound of `estimate` for one product of a batch. It ignores bank conflicts and stalls of
-        engines, and traffic if the computation exceeds `limit`."""
-        buffers = self._sizes.buffers(demand, 1, loops)
+        """Return a lower bound of `estimate`, without bank conflicts and stalls; of a batch, the bound of one product.
+        If the computation alone exceeds `limit`, traffic is not estimated."""
+        prefetch = self._target.mapping.prefetch
+        buffers = self._sizes.buffers(demand, 1 if prefetch is None else min(1, prefetch), loops)
         nest = self._nest(tile, buffers, loops)
         step = self._step(tile, nest)
         computed = self._compute(tile, nest, step, step)

@@ -82,14 +82,14 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
     if names & fixed or layer.op_type not in CUTS:
         return _Choice(1, 0)
-    together = [other for other in graph.layers if other is layer or _touches(graph, other, names)]
-    at = together.index(layer)
-    uncut = fastest(graph, layer, target)
-    base = None if target.measured is None else _time(graph, together, target)
-    min_time, best = uncut.cost if base is None else base, _Choice(1, 0)
+    affected_layers = [other for other in graph.layers if other is layer or _touches(graph, other, names)]
+    index = affected_layers.index(layer)
+    unsplit = fastest(graph, layer, target)
+    base = None if target.measured is None else _time(graph, affected_layers, target)
+    min_time, best = unsplit.cost if base is None else base, _Choice(1, 0)
     gain, next_gain = (GAIN, NEXT_GAIN) if base is None else (MEASURED_GAIN, MEASURED_GAIN)
-    moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
-    if moved >= min_time - min_time // gain:
+    transfer = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
+    if transfer >= min_time - min_time // gain:
         return best
     stored = _in_dram(graph, names)
     for count in range(2, target.clusters + 1):
@@ -101,7 +101,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
             continue
         time, way, partition = min(candidates, key=lambda candidate: candidate[:2])
         if base is not None:
-            layers = [*together[:at], *_place(partition), *together[at + 1 :]]
+            layers = [*affected_layers[:index], *_place(partition), *affected_layers[index + 1 :]]
             cycles = _time(partition.added(stored), layers, target)
             time = base if cycles is None else cycles
         if time < min_time - min_time // (gain if best.parts == 1 else next_gain):

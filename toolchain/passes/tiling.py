@@ -47,7 +47,7 @@ from toolchain.passes.schedule import dependencies
 CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
 RANKED = 16
-"""Denominator of the part by which the estimates of ranked mappings may exceed the lowest."""
+"""Denominator of the tolerance: `ranked` has all mappings within one part in so many of the lowest cost."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
 PLACEMENT = ("rank", "phase", "cluster", "turn")
@@ -383,48 +383,48 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     if (automatic or residency not in (None, Residency.NONE)) and not block_obstacle(layer, target):
         estimate = Estimate(graph, layer, target)
         product_cost = estimate.product if target.mapping.objective is Objective.CYCLES else None
-        least = min((choice.cost for choice in choices), default=maxsize)
+        min_cost = min((choice.cost for choice in choices), default=maxsize)
         for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
-            tile, demand, loops, limit = blocked.tile, blocked.demand, blocked.loops, least + least // RANKED
+            tile, demand, loops, limit = blocked.tile, blocked.demand, blocked.loops, min_cost + min_cost // RANKED
             if residency not in (None, blocked.residency):
                 continue
             if product_cost and product_cost.lower_bound(tile, demand, loops, limit) > limit:
                 continue
             cost = estimate.cost(tile, demand, loops)
             choices.append(Choice(blocked.apply_to(layer), cost))
-            least = min(least, cost)
+            min_cost = min(min_cost, cost)
     return sorted(choices, key=lambda choice: choice.cost)
 
 
-def _times(graph: Graph, layer: LayerIR, target: Target, near: int) -> dict[Tile, int]:
-    """Return the estimated cost of each tile that fits, in the order that the layer has: all within one part in `near`
-    of the least cost, and perhaps others."""
-    plain = fit(graph, layer, target, AHEAD)
-    candidates: Iterable[Tile] = smaller(layer, plain)
+def _times(graph: Graph, layer: LayerIR, target: Target, tolerance: int) -> dict[Tile, int]:
+    """Return the estimated cost of each tile that fits, in the order that the layer has: all within one part in
+    `tolerance` of the least cost, and perhaps others."""
+    default_tile = fit(graph, layer, target, AHEAD)
+    candidates: Iterable[Tile] = smaller(layer, default_tile)
     if layer.op_type in PRODUCTS:
         candidates = _products(layer, target, graph.tensors[layer.inputs[0]].dtype)
     elif layer.op_type == "ATTN_T":
-        candidates = _keys(layer, plain)
+        candidates = _keys(layer, default_tile)
     elif layer.op_type == "COPY":
         candidates = ()
     estimate = Estimate(graph, layer, target)
     product_cost = estimate.product if target.mapping.objective is Objective.CYCLES else None
-    times = {plain: estimate.cost(plain)}
-    min_time = times[plain]
+    times = {default_tile: estimate.cost(default_tile)}
+    min_time = times[default_tile]
     bounds = dict[Tile, tuple[int, dict[str, int], Loops]]()
     for tile in candidates:
-        if tile == plain or not whole_vectors(layer, tile):
+        if tile == default_tile or not whole_vectors(layer, tile):
             continue
         demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
         if estimate.sizes.need(demand, AHEAD, loops) <= target.workspace:
-            limit = min_time + min_time // near
+            limit = min_time + min_time // tolerance
             bounds[tile] = product_cost.lower_bound(tile, demand, loops, limit) if product_cost else 0, demand, loops
-    for tile, (lowest, demand, loops) in sorted(bounds.items(), key=lambda item: item[1][0]):
-        if (lowest - min_time) * near > min_time:
+    for tile, (lower_bound, demand, loops) in sorted(bounds.items(), key=lambda item: item[1][0]):
+        if (lower_bound - min_time) * tolerance > min_time:
             break
         times[tile] = estimate.cost(tile, demand, loops)
         min_time = min(min_time, times[tile])
-    return {tile: times[tile] for tile in (plain, *bounds) if tile in times}
+    return {tile: times[tile] for tile in (default_tile, *bounds) if tile in times}
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:

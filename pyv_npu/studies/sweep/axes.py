@@ -168,17 +168,18 @@ def _unit(name: str) -> str:
     return "" if key is None else key.unit
 
 
-_RANGE = re.compile(r"-?[\w./]+:-?[\w./]+(:[x+-]?[\w./]+)?")
+_RANGE = re.compile(r" *-?[\w./ ]+:-?[\w./ ]+(:[x+-]?[\w./ ]+)?")
 
 
 def _range(text: str, shown: str, unit: str) -> list[str]:
     """Return the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end is included if the
     steps reach it."""
-    first, last, *step_text = text.split(":")
+    first, last, *step_text = (word.strip() for word in text.split(":"))
     step = step_text[0] if step_text else "1"
     factor = step.startswith("x")
     try:
-        low, high, by = (integer(word, unit) for word in (first, last, step.removeprefix("x")))
+        low, high = integer(first, unit), integer(last, unit)
+        by = integer(step[1:]) if factor else integer(step, unit)
     except ValueError:
         return [text]  # a word with colons, such as an address
     if (factor and (by < 2 or low < 1)) or (not factor and by == 0):

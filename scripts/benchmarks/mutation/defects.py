@@ -86,8 +86,8 @@ DEFECTS = (
     ),
     Defect(
         "submissions that a soft reset takes count as rejected", "pyv_npu/observe/latency/probe.py",
-        "Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)",
-        "Latency(submissions, recorder.rejected + recorder.overwritten, self.t0_source, warmup)",
+        "Latency(submissions, recorder.rejected, self.t0_source, self._warmup, recorder.overwritten)",
+        "Latency(submissions, recorder.rejected + recorder.overwritten, self.t0_source, self._warmup)",
         UNTOUCHED + "test_what_a_soft_reset_takes_from_the_ring_is_lost_and_not_rejected",
     ),
     Defect(

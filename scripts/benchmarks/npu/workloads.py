@@ -8,6 +8,7 @@ from npu_device.config import NpuConfig
 from npu_device.operations.windows import Windows
 from pyv_npu.workloads.compiled import target_of
 from toolchain.backend import Program, compile_layers
+from toolchain.codegen.commands import MappingOptions
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 FP16 = DataType.FP16
@@ -76,7 +77,7 @@ class Layers:
     def compiled(self, config: NpuConfig, result: str) -> Program:
         """Compile the graph for a device."""
         self.graph.outputs = (result,)
-        return compile_layers(self.graph, target_of(config), traced=False)
+        return compile_layers(self.graph, target_of(config, MappingOptions(tile=self._tile)), traced=False)
 
 
 def product(config: NpuConfig, size: int, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> Program:

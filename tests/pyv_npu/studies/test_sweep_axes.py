@@ -117,6 +117,9 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 def test_sizes_are_integers_in_the_unit_of_the_key(tmp_path: Path) -> None:
     assert axis("npu.spm.size=256KiB:1MiB:x2,3 MiB").values == ("262144", "524288", "1048576", "3145728")
     assert axis("npu.noc.bytes_per_second=12.8GB/s:25.6GB/s:12.8GB/s").values == ("12800000000", "25600000000")
+    rates = axis("npu.noc.bytes_per_second=12.8 GB/s:51.2 GB/s:x2").values
+    assert rates == ("12800000000", "25600000000", "51200000000")
+    assert axis("npu.spm.size=1KiB:4KiB:x2KiB").values == ("1KiB:4KiB:x2KiB",), "a factor has no unit"
     assert axis("n=1MiB").values == ("1MiB",), "an axis without a unit has words"
     plan = read(
         document(tmp_path, base={"npu.dram.size": "1GiB"}, axes={"npu.spm.size": ["1MiB", "1e6"]},
