@@ -102,7 +102,7 @@ def begin(loop: EventLoop, entry: Entry, t: int) -> None:
     if piece is None:
         return
     run = free_run(loop)
-    entry.slot = run.slot
+    entry.run_slot = run.slot
     loop.running[run.slot] = entry
     unit = loop.units[0]
     for candidate in loop.units:
@@ -265,8 +265,8 @@ def run_events(loop: EventLoop, until: int) -> int:
             oldest = front.oldest
             if (
                 fetching is not None
-                and fetching.fetched <= cycle
-                and (oldest is fetching or oldest is None or oldest.accepted > cycle)
+                and fetching.fetch_end <= cycle
+                and (oldest is fetching or oldest is None or oldest.acceptance_cycle > cycle)
             ):
                 read_descriptor(loop, fetching, cycle)
                 plan_acceptance(front)

@@ -260,7 +260,7 @@ class Machine:
         """Link the run of a slot to the entry of its command."""
         if entry:
             view = self.storage.arena.view(Entry, entry)
-            self.storage.loop.running[slot], view.slot = view, slot
+            self.storage.loop.running[slot], view.run_slot = view, slot
 
     def release(self, slot: int) -> None:
         """Free the plan of a completed run."""

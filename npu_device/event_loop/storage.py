@@ -95,7 +95,7 @@ class Storage:
         """Steps of plans, by slot; the step of a tile command is in its run."""
         self._max_pieces = MIN_PIECES
         self.on_bind: Callable[[], None] = lambda: None
-        """Callback after the buffer has moved."""
+        """Callback after the buffer has moved or was powered up."""
         self._pieces: dict[int, tuple[PieceImage, int]] = {}
         """Pieces of tile commands and their offsets, by identity."""
         self.bind()
@@ -129,6 +129,7 @@ class Storage:
         self._attach()
 
     def _attach(self) -> None:
+        """Attach the event stream to the buffer."""
         events = self.loop.issue.events
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
         self.on_bind()

@@ -6,7 +6,7 @@ from npu_device.cost.piece_record import PieceRecord
 from npu_device.decode.tile_decode import TILE_M, TILE_N, TYPE_IN0, decode_tile
 from npu_device.decode.tile_state import ADDRESS_OUT, DESCRIPTOR_WORDS, TileDecoder
 from npu_device.front_end.deadlines import apply_requests
-from npu_device.front_end.fetch import free_entries, free_entry, plan_acceptance
+from npu_device.front_end.fetch import plan_acceptance, release_entry, signal_space
 from npu_device.front_end.interrupts import set_irq
 from npu_device.memory.operands import INTEGERS
 from npu_device.memory.region import OPERAND_WORDS
@@ -33,8 +33,8 @@ INTEGER_TYPES = sum(1 << kind for kind in INTEGERS)
 
 
 def admit(loop: EventLoop, cycle: int) -> int:
-    """Accept the oldest descriptor on its way, and emit ACCEPT; return its ticket, negative if its ticket field
-    is in flight or invalid. The caller has reserved a Ticket."""
+    """Accept the oldest pending submission, and emit ACCEPT; return its ticket, negative if its ticket field is in
+    flight or invalid. The caller has reserved a Ticket."""
     front = loop.front
     submission = front.oldest
     if submission is None:
@@ -53,7 +53,7 @@ def admit(loop: EventLoop, cycle: int) -> int:
         else:
             sign = -1 if ticket else 1
             ticket = assign_ticket(loop.issue, submission.number)
-    emit(loop.issue, cycle, FRONTEND, What.ACCEPT, ticket, submission.began, submission.index)
+    emit(loop.issue, cycle, FRONTEND, What.ACCEPT, ticket, submission.fetch_start, submission.ring_index)
     return sign * ticket
 
 
@@ -74,7 +74,7 @@ def accept_command(
 
 
 def spare_records(issue: Issue, tile: TileDecoder) -> int:
-    """Check whether records for the tile command that was decoded last are spare, and its sum is there or fits."""
+    """Check whether enough records are free for the last decoded tile command, and its accumulator exists or fits."""
     if issue.spare_tickets < 1:
         return 0
     operands = len(tile.operands) // OPERAND_WORDS
@@ -129,8 +129,7 @@ def bind_operands(issue: Issue, tile: TileDecoder) -> int:
 
 
 def accept_tile(loop: EventLoop, entry: Entry, cycle: int) -> bool:
-    """Accept the oldest descriptor on its way. False: it is no valid tile command, or a record or its work is
-    missing."""
+    """Accept the oldest pending submission. False: it is no valid tile command, or a record or its work is missing."""
     issue = loop.issue
     tile = loop.tile
     issue.piece_missing = False
@@ -187,7 +186,7 @@ def end_tickets(loop: EventLoop, cycle: int) -> None:
             finish_ticket(issue, entry.ticket, 0)
             if entry.irq:
                 set_irq(loop, cycle, Irq.DONE)
-        free_entry(issue, entry)
+        release_entry(issue, entry)
         entry = following
     issue.retired = None
     issue.last_retired = None
@@ -198,7 +197,7 @@ def apply_effects(loop: EventLoop, cycle: int) -> None:
     if loop.started:
         loop.front.depth -= loop.started
         loop.started = 0
-        free_entries(loop, cycle, cycle + 1)  # fetches of this cycle came before
+        signal_space(loop, cycle, cycle + 1)  # fetches of this cycle came before
     if loop.issue.retired is not None:
         end_tickets(loop, cycle)
     requests = loop.requests

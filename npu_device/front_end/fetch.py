@@ -2,7 +2,7 @@
 
 At most one descriptor is in the fetch stage and one in the validate stage; the ring and ENQCMD_T share them in order.
 A queue entry is reserved when a fetch from the ring begins, or when ENQCMD_T arrives; descriptors of the ring without a
-free entry stay in DRAM. A descriptor on its way is being fetched or validated, and not accepted.
+free entry stay in DRAM. A pending submission is a descriptor that is being fetched or validated.
 """
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -30,7 +30,7 @@ def request_fetch(loop: EventLoop, cycle: int) -> None:
         request(loop.front, FETCH, cycle)
 
 
-def free_entries(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
+def signal_space(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
     """Handle entries of the queue that became free in a cycle: set SPACE if a submission was refused, and plan a fetch
     from the ring for cycle `fetch_cycle`."""
     if loop.front.queue_refused:
@@ -39,8 +39,8 @@ def free_entries(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
     request_fetch(loop, fetch_cycle)
 
 
-def free_entry(issue: Issue, entry: Entry) -> None:
-    """Free the record of an entry."""
+def release_entry(issue: Issue, entry: Entry) -> None:
+    """Return the record of an entry to the free list."""
     entry.next = issue.free_entries
     issue.free_entries = entry
     issue.spare_entries += 1
@@ -48,13 +48,13 @@ def free_entry(issue: Issue, entry: Entry) -> None:
 
 def cancel_entry(loop: EventLoop, entry: Entry, cycle: int) -> None:
     """Free the entry of a descriptor that was in error."""
-    free_entry(loop.issue, entry)
+    release_entry(loop.issue, entry)
     loop.front.reserved -= 1
-    free_entries(loop, cycle, cycle)
+    signal_space(loop, cycle, cycle)
 
 
 def append_submission(loop: EventLoop, address: int, index: int, cycle: int) -> Entry | None:
-    """Take up a descriptor, whose fetch begins in `cycle`; None: no record is free."""
+    """Append a pending submission whose fetch begins in `cycle`; None: no record is free."""
     front = loop.front
     issue = loop.issue
     submission = issue.free_entries
@@ -66,19 +66,19 @@ def append_submission(loop: EventLoop, address: int, index: int, cycle: int) -> 
     issue.submission_count += 1
     submission.number = issue.submission_count
     submission.address = address
-    submission.index = index
-    submission.began = cycle
+    submission.ring_index = index
+    submission.fetch_start = cycle
     submission.ticket = 0
     submission.prio = 0
     submission.stream = 0
-    submission.announced = False
+    submission.fetch_emitted = False
     submission.readable = False
     link_submission(front, submission)
     return submission
 
 
 def link_submission(front: FrontEnd, submission: Entry) -> None:
-    """Append a descriptor to those on their way."""
+    """Link a submission as the youngest pending one."""
     submission.next = None
     if front.youngest is None:
         front.oldest = submission
@@ -90,16 +90,16 @@ def link_submission(front: FrontEnd, submission: Entry) -> None:
 def occupy_stages(front: FrontEnd, submission: Entry, fetch: int) -> None:
     """Compute the cycles in which a descriptor leaves the fetch stage, after `fetch` cycles there, and the validate
     stage."""
-    submission.fetched = submission.began + fetch
-    front.fetch_free = max(submission.fetched, front.validate_free)
+    submission.fetch_end = submission.fetch_start + fetch
+    front.fetch_free = max(submission.fetch_end, front.validate_free)
     front.validate_free = front.fetch_free + front.validate
-    submission.accepted = front.validate_free
+    submission.acceptance_cycle = front.validate_free
 
 
 def announce(loop: EventLoop, submission: Entry) -> None:
     """Emit the trace event FETCH of a descriptor."""
-    submission.announced = True
-    emit(loop.issue, submission.began, FRONTEND, What.FETCH, 0, submission.address, submission.index)
+    submission.fetch_emitted = True
+    emit(loop.issue, submission.fetch_start, FRONTEND, What.FETCH, 0, submission.address, submission.ring_index)
 
 
 def announce_next(loop: EventLoop) -> None:
@@ -111,16 +111,16 @@ def announce_next(loop: EventLoop) -> None:
 
 def plan_announcement(front: FrontEnd, submission: Entry | None) -> None:
     """Plan FETCH of the first descriptor from `submission` on for which it is to be emitted."""
-    while submission is not None and submission.announced:
+    while submission is not None and submission.fetch_emitted:
         submission = submission.next
     front.announcing = submission
     if submission is not None:
-        request(front, ANNOUNCE, submission.began)
+        request(front, ANNOUNCE, submission.fetch_start)
 
 
 def find_unread(front: FrontEnd, submission: Entry | None) -> None:
     """Find the first descriptor of the ring from `submission` on that has not been read."""
-    while submission is not None and (submission.index == TIGHT or submission.fetched == NOT_YET):
+    while submission is not None and (submission.ring_index == TIGHT or submission.fetch_end == NOT_YET):
         submission = submission.next
     front.fetching = submission
 
@@ -129,9 +129,9 @@ def plan_acceptance(front: FrontEnd) -> None:
     """Plan the next read or acceptance of a descriptor."""
     front.deadlines[ACCEPT] = FOREVER
     if front.oldest is not None:
-        request(front, ACCEPT, front.oldest.accepted)
+        request(front, ACCEPT, front.oldest.acceptance_cycle)
     if front.fetching is not None:
-        request(front, ACCEPT, front.fetching.fetched)
+        request(front, ACCEPT, front.fetching.fetch_end)
 
 
 def slot_address(front: FrontEnd, index: int) -> int:
@@ -182,7 +182,7 @@ def read_descriptor(loop: EventLoop, submission: Entry, cycle: int) -> None:
         submission.readable = True
         for index in range(DESCRIPTOR_WORDS):
             submission.words[index] = load_i64(data + 8 * index)
-    submission.fetched = NOT_YET
+    submission.fetch_end = NOT_YET
     front.head = u32(front.head + 1)
     if front.ring_refused:
         front.ring_refused = False
@@ -191,7 +191,7 @@ def read_descriptor(loop: EventLoop, submission: Entry, cycle: int) -> None:
 
 
 def restore_pipeline(loop: EventLoop) -> None:
-    """Find the next events of the descriptors of a snapshot that are on their way."""
+    """Find the next events of the pending submissions of a snapshot."""
     front = loop.front
     find_unread(front, front.oldest)
     plan_announcement(front, front.oldest)

@@ -89,13 +89,13 @@ def submit(loop: EventLoop, address: int, data: int, operand: int, arrival: int)
     submission.readable = True
     for index in range(DESCRIPTOR_WORDS):
         submission.words[index] = load_i64(data + 8 * index)
-    if submission.began == arrival:
+    if submission.fetch_start == arrival:
         announce(loop, submission)
     elif front.announcing is None:
         plan_announcement(front, submission)
     occupy_stages(front, submission, front.fetch_tight)
     plan_acceptance(front)
-    front.response = submission.accepted - arrival
+    front.response = submission.acceptance_cycle - arrival
     return submission.ticket
 
 

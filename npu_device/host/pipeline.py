@@ -79,9 +79,9 @@ _LIMITS = {
 }  # fmt: skip
 """Bounds of the front end's integers that a snapshot has in addition to `RegisterState`."""
 _SUBMISSION = {
-    "number": (1, LATEST), "address": (0, WORD64), "index": _WORD, "began": _CYCLE, "fetched": (-1, LATEST),
-    "accepted": _CYCLE, "ticket": (0, MODULUS - 1), "prio": (0, 15), "stream": (0, STREAMS - 1), "announced": _FLAG,
-    "readable": _FLAG,
+    "number": (1, LATEST), "address": (0, WORD64), "ring_index": _WORD, "fetch_start": _CYCLE,
+    "fetch_end": (-1, LATEST), "acceptance_cycle": _CYCLE, "ticket": (0, MODULUS - 1), "prio": (0, 15),
+    "stream": (0, STREAMS - 1), "fetch_emitted": _FLAG, "readable": _FLAG,
 }  # fmt: skip
 """Bounds of the fields of a pending submission."""
 _UNCHANGED = (
@@ -317,8 +317,8 @@ class Pipeline:
         for submission in self._submissions():
             if submission.ticket:
                 self.front.accepted += 1
-                began, number = min(submission.began, cycle), submission.number
-                self._events.emit(cycle, FRONTEND, What.ACCEPT, submission.ticket, 0, began, TIGHT)
+                start, number = min(submission.fetch_start, cycle), submission.number
+                self._events.emit(cycle, FRONTEND, What.ACCEPT, submission.ticket, 0, start, TIGHT)
                 self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
         self.execution.fail(cycle, reason)
         unchanged, notified = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.notified)
@@ -393,7 +393,8 @@ class Pipeline:
                 setattr(front, name, value)
         self.loop.enabled = enabled
         front.irq_level = front.irq_status & front.irq_mask != 0
-        unread = [pending.index for pending in self._submissions() if pending.index != TIGHT and pending.fetched >= 0]
+        in_ring = [submission for submission in self._submissions() if submission.ring_index != TIGHT]
+        unread = [submission.ring_index for submission in in_ring if submission.fetch_end >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
             raise StateError("these are not the descriptors of the ring on their way", "submissions")
         with inside("shown"):
@@ -415,16 +416,16 @@ class Pipeline:
             with inside(index):
                 numbers, content = sequence(item, 2)
                 values = dict(zip(_SUBMISSION, row(numbers, *_SUBMISSION.values()), strict=True))
-                tight = values["index"] == TIGHT
+                tight = values["ring_index"] == TIGHT
                 if not last < values["number"] <= count:
                     raise StateError("is not in the order of acceptance")
                 if bool(values["ticket"]) != tight or (tight and not values["readable"]):
                     raise StateError("is neither of the ring nor of ENQCMD_T")
-                if not max(values["began"], values["fetched"], ready) <= values["accepted"]:
+                if not max(values["fetch_start"], values["fetch_end"], ready) <= values["acceptance_cycle"]:
                     raise StateError("is accepted before it is fetched")
                 if values["readable"] and not self._memory.holds(values["address"], DESCRIPTOR_SIZE):
                     raise StateError(f"{values['address']:#x} is not in memory")
-                last, ready = values["number"], values["accepted"]
+                last, ready = values["number"], values["acceptance_cycle"]
                 issue.reserve(Entry, 1)
                 self.call(fetch.append_submission, 0, 0, 0)
                 submission = self.front.youngest

@@ -254,7 +254,7 @@ class Engines:
 
     def release(self, command: Command) -> None:
         """Release the slot of a command in macro form that has ended."""
-        slot = self.machine.storage.arena.view(Entry, command.entry).slot
+        slot = self.machine.storage.arena.view(Entry, command.entry).run_slot
         self._tensor_steps.pop(slot, None)
         self.machine.release(slot)
 

@@ -74,7 +74,7 @@ class Execution:
         self._copies = values and external is None and not incoherent
 
     def accept_tile(self, cycle: int, entry: int, descriptor: bytes, decoder: Decoder) -> bool:
-        """Accept the oldest descriptor on its way, if it is a valid tile command."""
+        """Accept the oldest pending submission, if it is a valid tile command."""
         command = self.station.accept_tile(entry, descriptor, decoder, cycle)
         if command is not None:
             self._report_acceptance(cycle, command)

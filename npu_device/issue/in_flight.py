@@ -51,7 +51,7 @@ def state_of(
         "ticket": command.ticket,
         "number": command.number,
         "status_address": command.status_address,
-        "accepted": entry.accepted,
+        "accepted": entry.acceptance_cycle,
         "hazards_clear": entry.hazards_clear,
         "gates_clear": entry.barriers_clear,
         "unit": entry.unit,

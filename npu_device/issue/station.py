@@ -169,8 +169,8 @@ class Station:
         self._machine.call(acceptance.accept_command, command.entry, *self._fields(command), scope, cycle)
 
     def accept_tile(self, entry: int, descriptor: bytes, decoder: Decoder, cycle: int) -> Command | None:
-        """Accept the oldest descriptor on its way and return its command; None: it is no valid tile command. Records
-        are spare."""
+        """Accept the oldest pending submission and return its command; None: it is no valid tile command. Records are
+        spare."""
         accepted = self._machine.call(acceptance.accept_tile, entry, cycle)
         if not accepted and self.buffer.issue.piece_missing:
             self._add_piece(decoder.step(tile_order(request_of(descriptor))))
@@ -208,7 +208,7 @@ class Station:
         self._commands[command.entry] = command
 
     def _fields(self, command: Command) -> tuple[int, ...]:
-        """Return the arguments of `fill_entry` after the entry."""
+        """Return the arguments of `accept_command` and `restore` between the entry and the scope or stage."""
         step = command.order.step
         return (
             command.number, command.ticket, command.stream, command.descriptor.cluster,
@@ -299,7 +299,7 @@ class Station:
         self.buffer.issue.released = self.buffer.issue.last_released = None
         for command, state in pairs:
             view = self.entry(command)
-            view.accepted, view.hazards_clear, view.barriers_clear = state[1:4]
+            view.acceptance_cycle, view.hazards_clear, view.barriers_clear = state[1:4]
 
     def blocked(self, command: Command) -> bool:
         """Check whether hazards or barriers prevent a command from starting."""

@@ -113,7 +113,7 @@ class IssueBuffer:
             self._extend(record, count)
 
     def _extend(self, record: type, count: int) -> None:
-        """Extend a free list by at least `count` records, and a quarter of their number."""
+        """Extend a free list by at least `count` records and at least a quarter of their total."""
         count = max(count, self.totals[record] // 4, MIN_RECORDS)
         self.totals[record] += count
         fields, size = layout(record)
@@ -136,8 +136,8 @@ class IssueBuffer:
         return entry
 
     def add_operands(self, entry: int, words: bytes) -> None:
-        """Reserve records for the command of an entry with these operands. The last chunk of operands remains in
-        `issue.operands`; the entry has all chunks before it."""
+        """Reserve accesses and dependencies for the operands of `entry`. All chunks but the last are added to it; the
+        last remains in `issue.operands`."""
         count = len(words) // OPERAND_BYTES
         self.reserve(Access, count)
         self.reserve(Dependency, 2 * hazards.LISTED * count)

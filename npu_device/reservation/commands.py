@@ -73,7 +73,7 @@ def accept(
 ) -> int:  # fmt: skip
     """Accept a command with the operands `issue.operands`. `scope`: that of a BARRIER, else NO_SCOPE."""
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq)
-    entry.accepted = cycle
+    entry.acceptance_cycle = cycle
     entry.hazards_clear = cycle
     entry.barriers_clear = cycle
     enqueue(issue, entry)

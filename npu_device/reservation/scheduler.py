@@ -74,8 +74,8 @@ def release_commands(issue: Issue, cycle: int) -> int:
 
 def announce(issue: Issue, entry: Entry, cycle: int) -> int:
     """Emit READY of a command, and its stall cycles."""
-    if cycle != entry.accepted:
-        hazard = entry.hazards_clear - entry.accepted
+    if cycle != entry.acceptance_cycle:
+        hazard = entry.hazards_clear - entry.acceptance_cycle
         barrier = entry.barriers_clear - entry.hazards_clear
         if hazard:
             emit(issue, cycle, FRONTEND, What.STALL, entry.ticket, hazard, Cause.HAZARD)

@@ -224,15 +224,15 @@ class Entry:
     irq: bool = False
     """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
     cluster: u8 = 0
-    slot: u16 = 0
+    run_slot: u16 = 0
     """Slot of its run in the event loop."""
     failure: u16 = 0
     """Error code; 0 for none."""
-    announced: bool = False
+    fetch_emitted: bool = False
     """Whether FETCH was emitted."""
     readable: bool = False
     """Whether its 64 bytes could be read."""
-    index: u32 = 0
+    ring_index: u32 = 0
     """Index of the descriptor in the ring, or TIGHT."""
     unit_class: u16 = NO_UNIT
     unit: u16 = 0
@@ -242,11 +242,11 @@ class Entry:
     """Priority of a pending submission or tile command."""
     ticket: int = 0
     """Ticket; of a pending submission, the ticket that ENQCMD_T assigned on arrival, 0 for that of the descriptor."""
-    began: int = 0
+    fetch_start: int = 0
     """Cycle in which the fetch of its descriptor begins."""
-    fetched: int = 0
+    fetch_end: int = 0
     """Cycle in which its 64 bytes have been read."""
-    accepted: int = 0
+    acceptance_cycle: int = 0
     """Cycle of acceptance (t2)."""
     hazards_clear: int = 0
     """Cycle in which the last hazard cleared."""

@@ -34,8 +34,8 @@ class SupervisorTimer:
     def write(self, address: int, value: int, now: int, written: int) -> None:
         record = self.device.record
         if not self._is_full_width:
-            half = clint.with_low if address == csr.STIMECMP else clint.with_high
-            value = half(record.stimecmp, value)
+            replace_half = clint.replace_low if address == csr.STIMECMP else clint.replace_high
+            value = replace_half(record.stimecmp, value)
         record.stimecmp = value
         clint.decide(record, now + 1)
 

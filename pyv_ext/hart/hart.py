@@ -61,6 +61,7 @@ class Hart:
     traps = Word()
     """Count of traps taken, interrupts included."""
     interrupts = Word()
+    """Count of interrupts taken."""
 
     def __init__(
         self,

@@ -7,13 +7,13 @@ MSIP_AT, COMPARE_LOW, COMPARE_HIGH, TIME_LOW, TIME_HIGH = 0x0000, 0x4000, 0x4004
 """Register offsets."""
 
 
-def with_low(value: int, half: int) -> int:
-    """Return 64 bits with another low half."""
+def replace_low(value: int, half: int) -> int:
+    """Return `value` with another low half of 32 bits."""
     return value & ~WORD | half
 
 
-def with_high(value: int, half: int) -> int:
-    """Return 64 bits with another high half."""
+def replace_high(value: int, half: int) -> int:
+    """Return `value` with another high half of 32 bits."""
     return i32(half) << 32 | u32(value)
 
 
@@ -80,11 +80,11 @@ def write_clint(clint: ClintRecord, offset: int, value: int, now: int) -> None:
     if offset == MSIP_AT:
         clint.msip = value & 1
     elif offset == COMPARE_LOW:
-        clint.compare = with_low(clint.compare, value)
+        clint.compare = replace_low(clint.compare, value)
     elif offset == COMPARE_HIGH:
-        clint.compare = with_high(clint.compare, value)
+        clint.compare = replace_high(clint.compare, value)
     elif offset == TIME_LOW:
-        set_time(clint, with_low(mtime(clint, ticks), value), ticks)
+        set_time(clint, replace_low(mtime(clint, ticks), value), ticks)
     else:
-        set_time(clint, with_high(mtime(clint, ticks), value), ticks)
+        set_time(clint, replace_high(mtime(clint, ticks), value), ticks)
     decide(clint, now + 1)

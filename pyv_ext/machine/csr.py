@@ -5,7 +5,7 @@ of the instruction's last cycle. Counters have 64 bits, are writable, and each h
 """
 
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.machine.clint import mtime, with_high, with_low
+from pyv_ext.machine.clint import mtime, replace_high, replace_low
 from pyv_ext.machine.pmp import guard, read_config, write_address, write_configs
 from pyv_ext.machine.state import (
     CBCFE,
@@ -213,7 +213,8 @@ def read_supervisor(machine: Machine, address: int) -> int:
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Read a counter, or its half, by its CSR offset from mcycle, or from cycle; event counters read as 0."""
+    """Read a counter, on RV32 the half that the CSR names, by the offset of the CSR from mcycle, or from cycle. Event
+    counters read as 0."""
     hart = machine.hart
     value = 0
     if offset & ~HIGH == 0:
@@ -269,14 +270,14 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
         write_float(machine, value >> 5, value)
     elif address == MCYCLE:
         counter = counter_value(hart.mcycle, end)
-        set_counter(hart.mcycle, value if hart.wide else with_low(counter, value), end)
+        set_counter(hart.mcycle, value if hart.wide else replace_low(counter, value), end)
     elif address == MCYCLE + HIGH:
-        set_counter(hart.mcycle, with_high(counter_value(hart.mcycle, end), value), end)
+        set_counter(hart.mcycle, replace_high(counter_value(hart.mcycle, end), value), end)
     elif address == MINSTRET:  # the writing instruction does not increment it
         counter = counter_value(hart.minstret, instret)
-        set_counter(hart.minstret, value if hart.wide else with_low(counter, value), instret + 1)
+        set_counter(hart.minstret, value if hart.wide else replace_low(counter, value), instret + 1)
     elif address == MINSTRET + HIGH:
-        set_counter(hart.minstret, with_high(counter_value(hart.minstret, instret), value), instret + 1)
+        set_counter(hart.minstret, replace_high(counter_value(hart.minstret, instret), value), instret + 1)
     elif address == MCOUNTINHIBIT:  # the new bits govern the last edge of the writing instruction
         inhibit(hart.mcycle, value & 1, end - 1)
         inhibit(hart.minstret, value & 4, instret)

@@ -161,6 +161,7 @@ class HartState:
     traps: int = 0
     """Traps taken, interrupts included."""
     interrupts: int = 0
+    """Count of interrupts taken."""
     reserved_address: int = NEVER
     """The address that LR reserved; NEVER: none."""
     reserved_word: int = 0
@@ -247,11 +248,13 @@ class NativeState:
 
 @record
 class ClintRecord:
-    """Core-local interruptor. 64-bit registers are signed here; mtime is base + ticks, modulo 2^64."""
+    """Core-local interruptor. 64-bit registers are signed here."""
 
     msip: u8 = 0
     compare: int = -1
+    """mtimecmp."""
     base: int = 0
+    """mtime minus ticks, modulo 2^64."""
     stimecmp: int = -1
     has_stimecmp: bool = False
     """Whether stimecmp exists."""

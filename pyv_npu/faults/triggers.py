@@ -317,4 +317,4 @@ def _ignore_store(address: int, size: int, now: int) -> None:
 
 
 def wake(now: int) -> None:
-    """Do nothing: the event makes the clock sample all lines when a fault acts or ends."""
+    """Do nothing: the event makes the clock sample all lines, and lets an injector without pending faults detach."""
