@@ -2,11 +2,10 @@
 DRAM, channels and banks, so more of them can be slower.
 
 The cycles of a layer are measured on all engines, then on fewer, with the tile for that number of engines, as long as
-fewer could be faster; for stationary weights, also with stationary sums. Additional engines therefore slow a layer by
-at most one part in `CLOSE`, provided that the estimate that skips measurements (`SURE`) is right. Parts of a layer on
-several clusters are measured together. A layer that shares the scratchpad is measured with the others.
-Other mappings with the lowest estimates are measured where the computation does not decide the time; more of them, and
-always, with `compiler.mapper: search`.
+fewer could be faster; for stationary weights, also with stationary sums. Parts of a layer on several clusters are
+measured together. A layer that shares the scratchpad is measured with the others. Other mappings with the lowest
+estimates are measured on all engines where the computation does not decide the time, always with the objectives
+`energy` and `edp`; with `compiler.mapper: search` always, and more of them.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
