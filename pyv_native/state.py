@@ -107,7 +107,7 @@ def data(value: object, size: int | None = None) -> bytes:
     return value
 
 
-def unpacked(value: object, *limits: tuple[int, int]) -> "array[int]":
+def unpack(value: object, *limits: tuple[int, int]) -> "array[int]":
     """Check the bytes of rows of 64-bit integers, one for each of the limits (low, high); return the integers."""
     from array import array  # few runs restore a state
 

@@ -42,7 +42,7 @@ from pyv_native.arena import STATUS
 from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
-from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence, unpacked
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, row, sequence, unpack
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -372,10 +372,10 @@ class Pipeline:
         fields.load("completion", self.completion)
         issue = self._machine.issue
         with inside("ended"):
-            ended = unpacked(fields["ended"], (1, MODULUS - 1), (0, max(TicketError)))
-            if len(set(ended[::2])) < len(ended) // 2:
+            tickets = unpack(fields["ended"], (1, MODULUS - 1), (0, max(TicketError)))
+            if len(set(tickets[::2])) < len(tickets) // 2:
                 raise StateError("a ticket comes twice")
-            load_ended(issue, ended)
+            load_ended(issue, tickets)
             for command in execution.in_flight():
                 load_in_flight(issue, command.ticket, command.entry)
         self.loop.issue.submission_count = fields.integer("taken", 0, LATEST)

@@ -19,7 +19,8 @@ class Injection(Triggers):
         super()._clear()
         self._masked = False
         self._masked_until = self._raised_until = 0
-        self._again = 0
+        self._repeat_delay = 0
+        """Cycles from the next fall of the line to its repeated rise; 0: it is not repeated."""
         self._full_until = 0
         self._refused: dict[int, int] = {}
         """Address of a descriptor whose ENQCMD_T a fault has answered -> cycle of the first answer."""
@@ -37,16 +38,16 @@ class Injection(Triggers):
     def acts(self) -> bool:
         """True if a fault may still act at a point of injection, or has an effect there."""
         ends = max(self._masked_until, self._raised_until, self._full_until)
-        lines = self.drives_line and self._queue
+        line_pending = self.drives_line and self._queue
         return (
-            any((lines, self._refused, self._masked, self._again))
+            any((line_pending, self._refused, self._masked, self._repeat_delay))
             or self._recorded is not None
             or self._machine.clock.now < ends
             or any(armed_fault.remaining > 0 for armed_fault in self.armed)
         )
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if no fault is active or pending: all effects are part of the machine's state."""
         lasts = any(armed_fault.fault.lasts for armed_fault in self.armed)
         return not (self.acts or self._queue or self._between or lasts)
@@ -114,8 +115,8 @@ class Injection(Triggers):
             else:
                 self._masked = False
                 self._at(now, wake)
-                if self._again:
-                    release, self._again = now + self._again, 0
+                if self._repeat_delay:
+                    release, self._repeat_delay = now + self._repeat_delay, 0
                     self._at(release, lambda cycle: self._raise(cycle, 1))
         return (level and not self._masked and now >= self._masked_until) or now < self._raised_until
 
@@ -128,7 +129,7 @@ class Injection(Triggers):
                 self._masked_until = now + armed_fault.value("cycles")
                 self._at(self._masked_until, wake)
             else:
-                self._again = armed_fault.value("cycles")
+                self._repeat_delay = armed_fault.value("cycles")
 
     def _raise(self, cycle: int, cycles: int) -> None:
         """Raise the line at `cycle`, for `cycles`."""
@@ -138,7 +139,7 @@ class Injection(Triggers):
 
     def doorbell(self, cycle: int, tail: int) -> bool:
         self._number("doorbell", cycle)
-        arrives = True
+        delivered = True
         for armed_fault in self._select(Point.SUBMISSION, cycle):
             if armed_fault.fault.do == "flip_ring":
                 ring = self._machine.npu.ring
@@ -150,24 +151,24 @@ class Injection(Triggers):
                     cycle + armed_fault.value("cycles"),
                     lambda now: self._machine.npu.registers.ring_doorbell(tail, now),
                 )
-            arrives = arrives and armed_fault.fault.do == "doorbell_doubled"
-        return arrives
+            delivered = delivered and armed_fault.fault.do == "doorbell_doubled"
+        return delivered
 
     def submission(self, cycle: int, address: int) -> bool:
         self._number("doorbell", cycle)
-        arrives = cycle >= self._full_until
+        delivered = cycle >= self._full_until
         for armed_fault in self._select(Point.SUBMISSION, cycle):
             if armed_fault.fault.do == "flip_ring":
                 self._flip(armed_fault, cycle, address)
             elif armed_fault.fault.do == "doorbell_lost":
                 self._record_firing(armed_fault, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
-                arrives = False
-        if not arrives:
+                delivered = False
+        if not delivered:
             self._refused.setdefault(address, cycle)
         elif address in self._refused:
             self.retried.append((self._refused.pop(address), cycle))
             self._at(cycle, wake)
-        return arrives
+        return delivered
 
     def head(self, head: int, size: int) -> int:
         full = self._machine.clock.now < self._full_until

@@ -20,8 +20,12 @@ from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
 from pyv_npu.studies.fault_outcomes import Evidence, longest, program_lines
 
-BEFORE_FAULTS, ALONG = 100, 20
+BEFORE_FAULTS, PERIODIC_SNAPSHOTS = 100, 20
 """Maximum number of snapshots taken just before faults, and at even distances over the run."""
+
+
+_Ranges = list[tuple[int, int]]
+_External = tuple[frozenset[int], tuple[_Ranges, _Ranges]]
 
 
 class _SavePoint(NamedTuple):
@@ -29,7 +33,7 @@ class _SavePoint(NamedTuple):
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
-    outside: object
+    external_evidence: _External
     """Evidence that is not part of the machine's state."""
 
 
@@ -48,7 +52,7 @@ class FaultedRuns:
         platform.events.rewind(platform.events.mark()._replace(log=None))  # no verdict reads the events
         self._saved = [self._save()]
         self._injection.arm((), self.points)
-        stop = self._to()
+        stop = self._run_until()
         if stop.reason is not StopReason.EXIT:
             raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
         self.reference = self._evidence(stop)
@@ -59,12 +63,13 @@ class FaultedRuns:
     def prepare(self, faults: Sequence[Fault]) -> None:
         """Take the snapshots from which runs with these faults resume."""
         cycles = sorted(max(_start(fault), 0) for fault in faults)
-        dense, total = -(-len(cycles) // BEFORE_FAULTS), self.reference.cycles
-        even = min(ALONG, len(cycles))
+        stride, total = -(-len(cycles) // BEFORE_FAULTS), self.reference.cycles
+        periodic_count = min(PERIODIC_SNAPSHOTS, len(cycles))
         self._restore(self._saved[0])
         del self._saved[1:]
-        for cycle in sorted({*cycles[::dense], *(number * total // even for number in range(1, even))}):
-            if cycle > self._saved[-1].snapshot.cycle and self._to(cycle).reason is StopReason.LIMIT:
+        periodic = (number * total // periodic_count for number in range(1, periodic_count))
+        for cycle in sorted({*cycles[::stride], *periodic}):
+            if cycle > self._saved[-1].snapshot.cycle and self._run_until(cycle).reason is StopReason.LIMIT:
                 self._saved.append(self._save())
 
     def run(self, fault: Fault) -> Evidence:
@@ -74,21 +79,21 @@ class FaultedRuns:
         self._injection.arm((fault,))
         step, (armed_fault,) = 1, self._injection.armed
         while (begin := begin + step) < len(self._saved):
-            stop = self._to(self._saved[begin].snapshot.cycle)
+            stop = self._run_until(self._saved[begin].snapshot.cycle)
             if stop.reason is not StopReason.LIMIT:
                 return self._evidence(stop)
-            if self._injection.over and self._is_at(self._saved[begin]):
+            if self._injection.is_finished and self._is_at(self._saved[begin]):
                 return self._evidence_of_reference()
             if armed_fault.fired:
                 step *= 2
-        return self._evidence(self._to(longest(self.reference.cycles)))
+        return self._evidence(self._run_until(longest(self.reference.cycles)))
 
     def back_to_reference(self) -> Stop:
         """Restore the last snapshot and run to the end without faults."""
         self._restore(self._saved[-1])
-        return self._to()
+        return self._run_until()
 
-    def _to(self, cycle: int | None = None) -> Stop:
+    def _run_until(self, cycle: int | None = None) -> Stop:
         """Run to this cycle, or to the end."""
         stop = self._platform.run(until=cycle)
         if stop.reason is StopReason.INTERRUPTED:
@@ -101,10 +106,10 @@ class FaultedRuns:
         platform = self._platform
         previous = self._saved[-1].snapshot if hasattr(self, "_saved") else None
         in_spm = dict(platform.outputs.in_spm or {})
-        return _SavePoint(platform.save(previous), in_spm, self._outside())
+        return _SavePoint(platform.save(previous), in_spm, self._external_evidence())
 
-    def _outside(self) -> object:
-        """Return the lines of status words and the ranges of outputs."""
+    def _external_evidence(self) -> _External:
+        """Return the lines of status words, and the ranges of outputs in DRAM and scratchpads."""
         return self._probe.status_lines, self._platform.outputs.covered()
 
     def _restore(self, save_point: _SavePoint) -> None:
@@ -114,7 +119,7 @@ class FaultedRuns:
 
     def _is_at(self, save_point: _SavePoint) -> bool:
         """Check whether the rest of the run equals that of the golden run."""
-        return self._platform.is_at(save_point.snapshot) and self._outside() == save_point.outside
+        return self._platform.is_at(save_point.snapshot) and self._external_evidence() == save_point.external_evidence
 
     # -- evidence ----------------------------------------------------------------------------------------------
 

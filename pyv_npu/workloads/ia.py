@@ -44,9 +44,9 @@ class FunctionalMachine:
 
     def __init__(
         self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes],
-        beside: Iterable[tuple[str, int, Any]] = (),
+        extra_regions: Iterable[tuple[str, int, Any]] = (),
     ) -> None:  # fmt: skip
-        """`beside`: additional regions of memory, which machines may share, as in `Memory`."""
+        """`extra_regions`: additional regions of memory, which machines may share, as in `Memory`."""
         self._compiled = compiled
         dram = zeros(compiled.dram_bytes)
         scratchpads = [
@@ -54,7 +54,7 @@ class FunctionalMachine:
             for cluster in range(config.clusters)
         ]
         virtual = "KV", mm.KV_BASE, zeros(mm.KV_RANGE * config.dram.size)
-        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), virtual, *scratchpads, *beside])
+        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), virtual, *scratchpads, *extra_regions])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory, Accumulators(config))

@@ -17,7 +17,7 @@ from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
 from pyv_native.records import WORD, ListOf, Scalar, layout
-from pyv_native.state import LATEST, Fields, StateError, inside, unpacked
+from pyv_native.state import LATEST, Fields, StateError, inside, unpack
 from pyv_npu.observe.latency import completions, submissions
 from pyv_npu.observe.latency.completions import ACCEPTED, CHUNK, COMPACTION, HOLDERS, NEXT_COMMIT, SLOT, STREAM
 from pyv_npu.observe.latency.rows import NONE, WIDTH, Submissions
@@ -323,7 +323,7 @@ class Recorder:
         values: dict[str, Any] = {name: fields.integer(name, NONE, LATEST) for name in _NUMBERS}
         for name in _LISTS:
             with inside(name):
-                values[name] = unpacked(fields[name], *[(NONE, LATEST)] * _WIDTHS.get(name, 1))
+                values[name] = unpack(fields[name], *[(NONE, LATEST)] * _WIDTHS.get(name, 1))
         _check(values)
         fields.load("finished", self._rows)
         fields.load("evidence", self._evidence)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyv_native.spool import Segment, Segments, Spool
-from pyv_native.state import LATEST, unpacked
+from pyv_native.state import LATEST, unpack
 from pyv_npu.observe.latency.rows import NONE
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Table:
             del tail[:]
 
     def select(self, first: int) -> "list[NDArray[np.int64]]":
-        """Return the other columns of all rows so far that begin with `first`. Other rows take no memory."""
+        """Return the other columns of all rows so far that begin with `first`. Only one chunk is in memory
+        in addition to the result."""
         import numpy as np
 
         chunks = (np.frombuffer(part.read(), np.int64).reshape(-1, self._width) for part in self.state().parts)
@@ -56,7 +57,7 @@ class Table:
             *self._spilled, tail = state.parts
             self._tail = array("q", tail.read())
             return
-        numbers = unpacked(state, *[(NONE, LATEST)] * self._width)
+        numbers = unpack(state, *[(NONE, LATEST)] * self._width)
         self._spilled, self._tail = [], array("q")
         for at in range(0, len(numbers), self._chunk):
             self.extend(numbers[at : at + self._chunk])

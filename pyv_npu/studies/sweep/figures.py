@@ -236,10 +236,13 @@ schedules."""
 UNRANKED = ("blocks_total", "step_error")
 """Figures without a good direction, or about the simulation: never objectives of the default front."""
 
-ESTIMATED = ("area", "energy", "edp", "power", "tops_per_watt")
-"""Figures of energy and area (docs/energy.md)."""
 COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
 """Costs of a device; shown by default if they vary."""
+
+
+def is_estimate(name: str) -> bool:
+    """Check for a figure that is an estimate by an energy table (docs/energy.md)."""
+    return name in ("area", "energy", "edp", "power", "tops_per_watt") or name.startswith("energy.")
 
 
 def select_figures(names: Sequence[str]) -> dict[str, Figure]:

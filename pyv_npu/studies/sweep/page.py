@@ -6,7 +6,7 @@ from pyv_npu.report.charts import FLAT
 from pyv_npu.report.page import render
 from pyv_npu.sections import Cell, Details, Note, Part, Section, Table, Tile, Value, Verdict, as_text
 from pyv_npu.studies.sweep import charts, effects
-from pyv_npu.studies.sweep.figures import COSTS, ESTIMATED
+from pyv_npu.studies.sweep.figures import COSTS, is_estimate
 from pyv_npu.studies.sweep.figures import Cell as Figure
 from pyv_npu.studies.sweep.table import ERROR, MODE, POINT
 from pyv_npu.studies.sweep.table import Table as Points
@@ -34,7 +34,7 @@ def text(program: str, points: Points) -> str:
 
 
 def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
-    estimates = [name for name in points.named if name in ESTIMATED or name.startswith("energy.")]
+    estimates = [name for name in points.named if is_estimate(name)]
     note = [Note(f"Estimates, counts of events times a table: {', '.join(estimates)}", "muted")] if estimates else []
     return [*([Verdict(list(sentences(points, figures[0])))] if figures else []), *note]
 

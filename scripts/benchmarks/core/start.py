@@ -50,7 +50,7 @@ def start(folder: Path, args: argparse.Namespace) -> None:
     print("\nFrom the start of the process to the first instruction\n\n| step | CPU ms |\n|---|---|")
     for name, seconds in zip(START, steps, strict=False):
         print(f"| {name} | {seconds * 1e3:.0f} |")
-    print(f"| together | {statistics.median(times[len(START)] for times in runs) * 1e3:.0f} |")
+    print(f"| total | {statistics.median(times[len(START)] for times in runs) * 1e3:.0f} |")
     print("\nFrom there to native code, in programs of more than 32,768 instructions\n\n| step | CPU ms |\n|---|---|")
     for name, seconds in zip(NATIVE, steps[-len(NATIVE) :], strict=True):
         print(f"| {name} | {seconds * 1e3:.0f} |", flush=True)
@@ -68,33 +68,33 @@ IMPORT = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import
 
 def _count_instructions() -> None:
     """Count the host's instructions of `run hello` with native code from the cache, by what is imported."""
-    done = subprocess.run([sys.executable, "-c", MODULES], capture_output=True, text=True, check=True)
-    names = done.stderr.split()
+    process = subprocess.run([sys.executable, "-c", MODULES], capture_output=True, text=True, check=True)
+    names = process.stderr.split()
     library = [name for name in names if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__"]
     yaml = [name for name in names if name.partition(".")[0] in ("yaml", "_yaml")]
-    own = [name for name in names if name.partition(".")[0] in OWN]
+    product_modules = [name for name in names if name.partition(".")[0] in PRODUCT_PACKAGES]
     parts = {
         "the interpreter itself": ("-c", "pass"),
         "modules of Python's library": ("-c", IMPORT, *library),
         "PyYAML": ("-c", IMPORT, *library, *yaml),
-        "own modules": ("-c", IMPORT, *library, *yaml, *own),
+        "modules of the product": ("-c", IMPORT, *library, *yaml, *product_modules),
         "the run: command line, configuration, platform, ELF, instructions, result, exit": RUN,
     }
     counts = [0, *map(_instructions, parts.values())]
-    modules = ("", f"{len(library)} ", f"{len(yaml)} ", f"{len(own)} ", "")
+    modules = ("", f"{len(library)} ", f"{len(yaml)} ", f"{len(product_modules)} ", "")
     print("\nMillions of instructions of the host\n\n| part | modules | instructions |\n|---|---|---|")
     for name, count, (before, after) in zip(parts, modules, pairwise(counts), strict=True):
         print(f"| {name} | {count}| {(after - before) / 1e6:.0f} |")
-    print(f"| together | | {counts[-1] / 1e6:.0f} |", flush=True)
+    print(f"| total | | {counts[-1] / 1e6:.0f} |", flush=True)
 
 
-OWN = ("npu_device", "pyv_ext", "pyv_native", "pyv_npu", "toolchain", "pyv_npu_toolchain", "firmware")
+PRODUCT_PACKAGES = ("npu_device", "pyv_ext", "pyv_native", "pyv_npu", "toolchain", "pyv_npu_toolchain", "firmware")
 
 
 def _instructions(arguments: Sequence[str]) -> int:
     """Count the instructions of a Python process."""
     tool = [VALGRIND, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    done = subprocess.run([*tool, sys.executable, *arguments], capture_output=True, text=True, check=True)
-    counted = re.search(r"I +refs: +([\d,]+)", done.stderr)
-    assert counted is not None, done.stderr
-    return int(counted[1].replace(",", ""))
+    process = subprocess.run([*tool, sys.executable, *arguments], capture_output=True, text=True, check=True)
+    match = re.search(r"I +refs: +([\d,]+)", process.stderr)
+    assert match is not None, process.stderr
+    return int(match[1].replace(",", ""))

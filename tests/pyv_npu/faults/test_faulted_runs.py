@@ -236,15 +236,15 @@ def test_a_fault_is_not_over_before_its_cycles_are(mode: str, do: str) -> None:
     at = {"cycle": 60_000} if ACTIONS[do].point is Point.NOW else {"command": 40}
     injection = platform.inject({"do": do, "at": at, "cycles": LONG})
     (one,) = injection.armed
-    assert not injection.over
+    assert not injection.is_finished
     while not one.fired:
         platform.run(until=platform.cycle + 100)
     began = one.fired[0].cycle
     while platform.cycle < began + LONG - 100:
-        assert not injection.over, platform.cycle - began
+        assert not injection.is_finished, platform.cycle - began
         platform.run(until=platform.cycle + 100)
     platform.run(until=began + 6 * LONG)
-    assert injection.over
+    assert injection.is_finished
 
 
 @pytest.mark.parametrize("do", ["dram_slow", "clock_ratio", "unit_stuck"])
@@ -253,7 +253,7 @@ def test_what_lasts_is_never_over(do: str) -> None:
     platform.load(find_program("submit_latency"), {"n": 4, "phases": 31, "tile": 16, "timeout": DRIVER_TIMEOUT})
     injection = platform.inject({"do": do, "at": {"command": 3}})
     platform.run()
-    assert injection.armed[0].fired and not injection.over
+    assert injection.armed[0].fired and not injection.is_finished
 
 
 def test_a_lost_interrupt_is_over_when_its_line_falls_and_a_refused_submission_when_it_has_come_again() -> None:
@@ -264,9 +264,9 @@ def test_a_lost_interrupt_is_over_when_its_line_falls_and_a_refused_submission_w
         (one,) = injection.armed
         while not one.fired:
             platform.run(until=platform.cycle + 10)
-        assert not injection.over
+        assert not injection.is_finished
         platform.run()
-        assert injection.over
+        assert injection.is_finished
 
 
 def test_the_record_of_the_driver_has_its_first_sixteen_entries() -> None:

@@ -176,7 +176,7 @@ def test_a_fault_acts_in_its_cycle_though_no_device_is_accessed(engine: str) -> 
     platform.load(guest.program(*guest.li(1, 9), guest.ENCODE("jal", imm=0)))
     injection = platform.inject({"at": {"pc": guest.RAM + 8}, "do": "interrupt_spurious", "cycles": 9})
     platform.run(until=40)
-    assert injection.armed[0].fired and injection.over
+    assert injection.armed[0].fired and injection.is_finished
 
 
 def machine(*code: int) -> Platform:
@@ -204,10 +204,10 @@ def test_faults_are_over_when_the_last_of_them_is() -> None:
     spurious = {"at": {"cycle": 30}, "do": "interrupt_spurious", "cycles": 5}
     injection = platform.inject(spurious, {"at": {"doorbell": 1}, "do": "doorbell_lost"})
     platform.run(until=100)
-    assert injection.armed[0].fired and not injection.over, "a doorbell may come"
+    assert injection.armed[0].fired and not injection.is_finished, "a doorbell may come"
     injection = platform.inject(spurious | {"at": {"cycle": 120}})
     platform.run(until=200)
-    assert injection.over
+    assert injection.is_finished
 
 
 def test_other_faults_end_those_before_them() -> None:
