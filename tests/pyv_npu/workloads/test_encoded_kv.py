@@ -169,11 +169,12 @@ def test_a_run_goes_on_from_a_snapshot_with_its_pages(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["tight", *slow("loose")])
-def test_pages_decide_where_transfers_go_and_not_what_is_stored(
-    mode: str, functional: Result[GenerationDetail]
-) -> None:
-    config = load(overrides={"npu.mode": mode, **PAGED}).config
-    made = Generation(model(), REQUEST).run(config)
+def test_pages_decide_where_transfers_go_and_not_what_is_stored(mode: str) -> None:
+    """The depth of tiles, and with it the order of sums, depends on the DRAM: both levels have the same."""
+    made, functional = (
+        Generation(model(), REQUEST).run(load(overrides={"run.sim_level": level, "npu.mode": mode, **PAGED}).config)
+        for level in ("CA_HYBRID", "IA")
+    )
     assert made.json["generate"]["outputs_sha256"] == functional.json["generate"]["outputs_sha256"]
     rows = made.json["generate"]["kv_encoded"]
     least = sum(row["pages"] for row in rows)
