@@ -105,21 +105,23 @@ class Estimate:
             count = self._count(tile)
             speed = target.lanes * target.ve_f_a[BITS[self._kinds[0]]]
             step = target.vector_latency + max(ports, ceil(prod(tile) * _operations(layer, target) / speed))
-            load = Load(-(-count // share) * step, count * sum(moved.values()), count * len(moved))
+            load = Load(shares * -(-count // share) * step, count * sum(moved.values()), count * len(moved))
         overlapping = target.channels * target.outstanding
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate)
-        computed = shares * load.computed
-        return max(computed, transfers + step) + exposed if load.moved else computed, load  # none of operands in place
+        if not load.moved:  # all operands in place
+            return load.computed, load
+        return max(load.computed, transfers + step) + exposed, load
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None = None) -> int:
         """Return the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
-        them."""
+        them. An attention has its part of the engines, a vector layer all of them for its part of the time."""
         layer, target = self._layer, self._target
         if self.product is not None:
             return self.product.lanes(tile, ahead, demand, loops)
         if layer.op_type == "ATTN_T":
-            units, chains = target.engines, layer.integer("kv_heads") * -(-self._extent[0] // tile[0])
+            units = -(-target.engines // self._shares)  # attentions of several requests run side by side
+            chains = layer.integer("kv_heads") * -(-self._extent[0] // tile[0])
         else:
             units, chains = target.vectors, self._count(tile)
         lanes = target.workspace // max(1, self.sizes.need(demand, ahead))
