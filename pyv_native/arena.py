@@ -205,8 +205,8 @@ class ListView:
 
 
 def zeros(size: int) -> mmap.mmap:
-    """Allocate `size` zero bytes that use host memory only where written, even if the host has less than `size`.
-    OSError if it has no address space for them."""
+    """Map `size` zero bytes, whose pages use host memory once they are written. If the host refuses, garbage is
+    collected and the mapping tried again; OSError if it is refused then."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:
         return mmap.mmap(-1, size, flags=flags)

@@ -40,21 +40,22 @@ def signal_space(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
 
 
 def release_entry(issue: Issue, entry: Entry) -> None:
-    """Return the record of an entry to the free list."""
+    """Put the record of an entry on the free list."""
     entry.next = issue.free_entries
     issue.free_entries = entry
     issue.spare_entries += 1
 
 
 def cancel_entry(loop: EventLoop, entry: Entry, cycle: int) -> None:
-    """Free the entry of a descriptor that was in error."""
+    """Free the record and the place in the queue of a descriptor that was in error."""
     release_entry(loop.issue, entry)
     loop.front.reserved -= 1
     signal_space(loop, cycle, cycle)
 
 
 def append_submission(loop: EventLoop, address: int, index: int, cycle: int) -> Entry | None:
-    """Append a pending submission whose fetch begins in `cycle`; None: no record is free."""
+    """Append a submission, whose fetch begins in `cycle`, to the pending ones, and reserve a place in the queue; None:
+    no record is free. The caller sets the cycles of its stages."""
     front = loop.front
     issue = loop.issue
     submission = issue.free_entries

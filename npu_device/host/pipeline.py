@@ -396,7 +396,7 @@ class Pipeline:
         in_ring = [submission for submission in self._submissions() if submission.ring_index != TIGHT]
         unread = [submission.ring_index for submission in in_ring if submission.fetch_end >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
-            raise StateError("these are not the descriptors of the ring on their way", "submissions")
+            raise StateError("these are not the pending descriptors of the ring", "submissions")
         with inside("shown"):
             front.notified.fill(integers(fields["shown"], 0, LATEST, len(front.notified)))
         with inside("deadlines"):

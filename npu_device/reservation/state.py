@@ -199,10 +199,10 @@ class Output:
 
 @record
 class Entry:
-    """Entry of the device queue and the reservation station: a pending submission, then a command in flight."""
+    """Record of a descriptor from its fetch until its ticket ends: a pending submission, then a command in flight."""
 
     number: int = 0
-    """Acceptance number; smaller is older."""
+    """Submission number, assigned when the fetch begins or ENQCMD_T arrives; smaller is older."""
     key: int = 0
     """Sort key of the scheduler: the smallest starts first; at equal keys, the oldest command."""
     left: "Entry | None" = REFERENCE
@@ -245,7 +245,7 @@ class Entry:
     fetch_start: int = 0
     """Cycle in which the fetch of its descriptor begins."""
     fetch_end: int = 0
-    """Cycle in which its 64 bytes have been read."""
+    """Cycle in which its fetch ends; NOT_YET after the descriptor of a ring has been read."""
     acceptance_cycle: int = 0
     """Cycle of acceptance (t2)."""
     hazards_clear: int = 0

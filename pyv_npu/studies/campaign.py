@@ -78,7 +78,7 @@ def run_campaign(
     def drive(platform: Platform) -> Stop:
         runs = FaultedRuns(platform)
         campaigns.append(_campaign(runs, config.npu.mode, plan, count, seed, say))
-        return runs.back_to_reference()
+        return runs.finish_golden_run()
 
     prepared.run(config, Session(drive=drive, faults=()))
     return campaigns[0]

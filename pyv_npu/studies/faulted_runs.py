@@ -20,12 +20,12 @@ from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
 from pyv_npu.studies.fault_outcomes import Evidence, longest, program_lines
 
-BEFORE_FAULTS, PERIODIC_SNAPSHOTS = 100, 20
+FAULT_SNAPSHOTS, PERIODIC_SNAPSHOTS = 100, 20
 """Maximum number of snapshots taken just before faults, and at even distances over the run."""
 
 
 _Ranges = list[tuple[int, int]]
-_External = tuple[frozenset[int], tuple[_Ranges, _Ranges]]
+_ExternalEvidence = tuple[frozenset[int], tuple[_Ranges, _Ranges]]
 
 
 class _SavePoint(NamedTuple):
@@ -33,7 +33,7 @@ class _SavePoint(NamedTuple):
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
-    external_evidence: _External
+    external_evidence: _ExternalEvidence
     """Evidence that is not part of the machine's state."""
 
 
@@ -41,16 +41,17 @@ class FaultedRuns:
     """Platform with a loaded program, its golden run, and runs with faults."""
 
     def __init__(self, platform: Platform) -> None:
-        """UsageError if the program does not terminate without faults."""
+        """Run the golden run. The events of the platform are not stored from then on. UsageError if the program does
+        not terminate without faults."""
         assert platform.program is not None and platform.injection is not None and platform.latency is not None
         self._platform = platform
         self._program = platform.program
         self._injection: Injection = platform.injection
         self._probe = platform.latency
         self.points: dict[Point, list[int]] = {}
-        """Point -> cycles in which faults may act."""
+        """Point -> cycles of the golden run in which it occurs."""
         platform.events.rewind(platform.events.mark()._replace(log=None))  # no verdict reads the events
-        self._saved = [self._save()]
+        self._save_points = [self._save()]
         self._injection.arm((), self.points)
         stop = self._run_until()
         if stop.reason is not StopReason.EXIT:
@@ -58,39 +59,39 @@ class FaultedRuns:
         self.reference = self._evidence(stop)
         """Evidence of the golden run."""
         self.pages = _pages(self._save().snapshot)
-        """Addresses of the pages of memory that the program uses."""
+        """Addresses of the pages that are not zero at the end of the golden run."""
 
     def prepare(self, faults: Sequence[Fault]) -> None:
         """Take the snapshots from which runs with these faults resume."""
         cycles = sorted(max(_start(fault), 0) for fault in faults)
-        stride, total = -(-len(cycles) // BEFORE_FAULTS), self.reference.cycles
+        stride, total = -(-len(cycles) // FAULT_SNAPSHOTS), self.reference.cycles
         periodic_count = min(PERIODIC_SNAPSHOTS, len(cycles))
-        self._restore(self._saved[0])
-        del self._saved[1:]
+        self._restore(self._save_points[0])
+        del self._save_points[1:]
         periodic = (number * total // periodic_count for number in range(1, periodic_count))
         for cycle in sorted({*cycles[::stride], *periodic}):
-            if cycle > self._saved[-1].snapshot.cycle and self._run_until(cycle).reason is StopReason.LIMIT:
-                self._saved.append(self._save())
+            if cycle > self._save_points[-1].snapshot.cycle and self._run_until(cycle).reason is StopReason.LIMIT:
+                self._save_points.append(self._save())
 
     def run(self, fault: Fault) -> Evidence:
         """Return the evidence of a run with this fault."""
-        begin = max(bisect_right(self._saved, _start(fault), key=attrgetter("snapshot.cycle")) - 1, 0)
-        self._restore(self._saved[begin])
+        begin = max(bisect_right(self._save_points, _start(fault), key=attrgetter("snapshot.cycle")) - 1, 0)
+        self._restore(self._save_points[begin])
         self._injection.arm((fault,))
         step, (armed_fault,) = 1, self._injection.armed
-        while (begin := begin + step) < len(self._saved):
-            stop = self._run_until(self._saved[begin].snapshot.cycle)
+        while (begin := begin + step) < len(self._save_points):
+            stop = self._run_until(self._save_points[begin].snapshot.cycle)
             if stop.reason is not StopReason.LIMIT:
                 return self._evidence(stop)
-            if self._injection.is_finished and self._is_at(self._saved[begin]):
+            if self._injection.is_finished and self._is_at(self._save_points[begin]):
                 return self._evidence_of_reference()
             if armed_fault.fired:
                 step *= 2
         return self._evidence(self._run_until(longest(self.reference.cycles)))
 
-    def back_to_reference(self) -> Stop:
+    def finish_golden_run(self) -> Stop:
         """Restore the last snapshot and run to the end without faults."""
-        self._restore(self._saved[-1])
+        self._restore(self._save_points[-1])
         return self._run_until()
 
     def _run_until(self, cycle: int | None = None) -> Stop:
@@ -104,11 +105,11 @@ class FaultedRuns:
 
     def _save(self) -> _SavePoint:
         platform = self._platform
-        previous = self._saved[-1].snapshot if hasattr(self, "_saved") else None
+        previous = self._save_points[-1].snapshot if hasattr(self, "_save_points") else None
         in_spm = dict(platform.outputs.in_spm or {})
         return _SavePoint(platform.save(previous), in_spm, self._external_evidence())
 
-    def _external_evidence(self) -> _External:
+    def _external_evidence(self) -> _ExternalEvidence:
         """Return the lines of status words, and the ranges of outputs in DRAM and scratchpads."""
         return self._probe.status_lines, self._platform.outputs.covered()
 

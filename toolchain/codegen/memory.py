@@ -134,10 +134,10 @@ class _Arena(NamedTuple):
 
 
 def _resident(graph: Graph, target: Target) -> _Arena:
-    """Assign the distance of each resident tensor's start from the end of the scratchpad. The order of live ranges
-    separates neighbours best; largest first is tighter, for where the first exceeds the share of residents. Layers
-    alone have the bytes that the target reserves for the whole graph, so their tensors get no banks of their own if
-    these exceed them."""
+    """Return the distance of each resident tensor's start from the end of the scratchpad. Tensors are placed in the
+    order of their live ranges, which shares the fewest banks; if they exceed the share of residents, largest first,
+    which packs tighter. A layer that is compiled alone has the bytes that the target reserves for the whole graph: if
+    its tensors exceed them, they are packed without regard to banks."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     if not stored:
         return _Arena({}, 0)
@@ -154,8 +154,9 @@ def _resident(graph: Graph, target: Target) -> _Arena:
 def _assign_banks(
     graph: Graph, target: Target, stored: Sequence[TensorIR], spans: dict[str, tuple[int, int]], limit: int
 ) -> _Arena:
-    """Assign distances one by one. Tensors of a layer lie in banks of their own as far as `limit` allows: engines read
-    and write them in place, at the same time."""
+    """Assign distances from the end of the scratchpad, downwards, one by one: `starts` of the nearer end of a tensor,
+    `ends` of the farther, its first byte. If possible below `limit`, a tensor shares no bank with other operands of its
+    layers, which engines read and write in place at the same time."""
     starts, ends, bank = dict[str, int](), dict[str, int](), target.bank_bytes
     neighbours: dict[str, set[str]] = {tensor.id: set() for tensor in stored}
     for layer in graph.layers:

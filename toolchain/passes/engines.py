@@ -1,11 +1,12 @@
-"""Restriction of a product to fewer engines if that is faster: engines that load separate tiles share the bandwidth of
-DRAM, channels and banks, so more of them can be slower.
+"""Measured choice of the mapping of a product and of its number of engines: engines that load separate tiles share the
+bandwidth of DRAM, channels and banks, so more of them can be slower.
 
-The cycles of a layer are measured on all engines, then on fewer, with the tile for that number of engines, as long as
-fewer could be faster; for stationary weights, also with stationary sums. Parts of a layer on several clusters are
-measured together. A layer that shares the scratchpad is measured with the others. Other mappings with the lowest
-estimates are measured on all engines where the computation does not decide the time, always with the objectives
-`energy` and `edp`; with `compiler.mapper: search` always, and more of them.
+Unless the estimate shows that one engine fewer is slower, a layer is measured on all engines, then on fewer, with the
+tile for that number of engines, as long as fewer could be faster; a weight-stationary layer also with the fastest
+output-stationary mapping. Parts of a layer on several clusters are measured together, a layer that shares the
+scratchpad with those that can run at the same time. Other mappings with the lowest estimates are measured where the
+computation does not decide the time, and always with `compiler.objective: energy` and `edp`; more of them, and always,
+with `compiler.mapper: search`; none for a layer in parts or with a tile from the configuration.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -27,19 +28,19 @@ from toolchain.passes.prefetch import distance
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.tiling import fastest, independent_layers, ranked, signature
 
-CLOSE = 400
+MIN_SAVING = 400
 """Denominator of the minimum saving in measured cycles for a choice of fewer engines."""
-SURE = Fraction(8, 5)
+MAX_UNDERESTIMATE = Fraction(8, 5)
 """Maximum factor by which an estimate is too low. If the computation alone exceeds that with one engine fewer, fewer
 engines are not measured."""
 MAX_PRODUCTS = 4
 """Maximum number of products and attentions measured together, including the layer itself."""
-MEASURED, SEARCHED = 4, 16
+HEURISTIC_COUNT, SEARCH_COUNT = 4, 16
 """Maximum number of mappings of a product that the heuristic, and a search, measure, including the best by estimate."""
-EXACT = Fraction(26, 25)
+COMPUTE_BOUND_RATIO = Fraction(26, 25)
 """Maximum ratio of an estimate to the computation alone at which the heuristic measures no other mapping: by estimate,
 the bound leaves 4 %."""
-CHOSEN = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
+MAPPING_ATTRIBUTES = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -47,7 +48,7 @@ def run(graph: Graph, target: Target) -> Graph:
     if target.measured is None:
         return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
     chosen: dict[Hashable, Choice] = {}
-    before = choices("engines", target)
+    recorded_choices = choices("engines", target)
     layers = list[LayerIR]()
     independents = list(independent_layers(graph))
     for group in groups(graph):
@@ -70,13 +71,17 @@ def run(graph: Graph, target: Target) -> Graph:
                 shared = concurrent and (concurrent.copies, len(concurrent.products))
                 tiles = (target.mapping.tile_of(layer.id) for layer in group)
                 record_key = len(group), shared, form(graph, measured_layers), *tiles
-                if record_key not in before:
+                if record_key not in recorded_choices:
                     best = _best(graph, group, concurrent, target)
-                    before[record_key] = [
-                        {name: layer.attributes[name] for name in CHOSEN if name in layer.attributes} for layer in best
+                    recorded_choices[record_key] = [
+                        {name: layer.attributes[name] for name in MAPPING_ATTRIBUTES if name in layer.attributes}
+                        for layer in best
                     ]
-                chosen[key] = before[record_key]
-            group = [layer.without(*CHOSEN).having(**values) for layer, values in zip(group, chosen[key], strict=True)]
+                chosen[key] = recorded_choices[record_key]
+            group = [
+                layer.without(*MAPPING_ATTRIBUTES).having(**values)
+                for layer, values in zip(group, chosen[key], strict=True)
+            ]
         layers += group
     return replace(graph, layers=layers)
 
@@ -155,9 +160,9 @@ def _best(
     shared = concurrent is not None
     batched = any(layer.integer("batch", 1) > 1 for layer in group)  # concurrently they may use all engines
     timed = target.mapping.objective is Objective.CYCLES
-    alternatives = _alternatives(graph, group, target)
-    skippable = timed and not shared and not batched and not alternatives
-    if skippable and _computes(graph, group[-1], target, target.engines - 1, 1 / SURE):
+    candidate_count = _candidate_count(graph, group, target)
+    skippable = timed and not shared and not batched and not candidate_count
+    if skippable and _computes(graph, group[-1], target, target.engines - 1, 1 / MAX_UNDERESTIMATE):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (min_time,) = times.values()
@@ -176,29 +181,29 @@ def _best(
             if count == target.engines and device is target and buffers in (0, group[0].integer("buffers", 1)):
                 continue  # the group itself
             mapped = [_on(graph, layer, device, count, buffers or layer.integer("buffers", 1)) for layer in group]
-            form = _form(graph, mapped, target, count)
-            if form not in times:
-                times[form] = time = _time(graph, mapped, concurrent, target)
-                if time is not None and time < min_time - min_time // CLOSE:
+            key = _form(graph, mapped, target, count)
+            if key not in times:
+                times[key] = time = _time(graph, mapped, concurrent, target)
+                if time is not None and time < min_time - min_time // MIN_SAVING:
                     best, min_time = mapped, time
-    for candidate in candidates(graph, group[0], target, alternatives) if alternatives else ():
-        form = _form(graph, [candidate], target, target.engines)
-        if form not in times:
-            times[form] = time = _time(graph, [candidate], concurrent, target)
+    for candidate in candidates(graph, group[0], target, candidate_count) if candidate_count else ():
+        key = _form(graph, [candidate], target, target.engines)
+        if key not in times:
+            times[key] = time = _time(graph, [candidate], concurrent, target)
             if time is not None and (min_time is None or time < min_time):
                 best, min_time = [candidate], time
     return best
 
 
-def _alternatives(graph: Graph, group: Sequence[LayerIR], target: Target) -> int:
+def _candidate_count(graph: Graph, group: Sequence[LayerIR], target: Target) -> int:
     """Return the maximum number of mappings to measure; 0 for a layer that is cut into parts or has a tile of the
     user."""
     if len(group) > 1 or target.mapping.tile_of(group[0].id) is not None:
         return 0
     if target.mapping.search:
-        return SEARCHED
+        return SEARCH_COUNT
     timed = target.mapping.objective is Objective.CYCLES
-    return 0 if timed and _computes(graph, group[0], target, target.engines, EXACT) else MEASURED
+    return 0 if timed and _computes(graph, group[0], target, target.engines, COMPUTE_BOUND_RATIO) else HEURISTIC_COUNT
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
@@ -230,23 +235,23 @@ def _computes(graph: Graph, layer: LayerIR, target: Target, count: int, factor: 
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
     """Return the layer mapped for a device with `count` engines and `buffers` shares of the scratchpad."""
     fewer = target._replace(engines=count)
-    tiled = fastest(graph, layer.without(*CHOSEN), fewer, buffers).layer
+    tiled = fastest(graph, layer.without(*MAPPING_ATTRIBUTES), fewer, buffers).layer
     if "prefetch" in layer.attributes:
         tiled = tiled.having(prefetch=distance(graph, tiled, fewer))
     return tiled.having(engines=count) if count < target.engines else tiled
 
 
-def candidates(graph: Graph, layer: LayerIR, target: Target, count: int = SEARCHED) -> Iterator[LayerIR]:
+def candidates(graph: Graph, layer: LayerIR, target: Target, count: int = SEARCH_COUNT) -> Iterator[LayerIR]:
     """Yield a product with the `count` best mappings by estimate that differ in more than the depth of the tile."""
-    forms = set[Hashable]()
-    for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
+    keys = set[Hashable]()
+    for choice in ranked(graph, layer.without(*MAPPING_ATTRIBUTES).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
-        form = candidate.integers("tile")[:2], candidate.integer("loop_order"), candidate.integers("block")[:2]
-        if form not in forms:
-            forms.add(form)
+        key = candidate.integers("tile")[:2], candidate.integer("loop_order"), candidate.integers("block")[:2]
+        if key not in keys:
+            keys.add(key)
             prefetch = {"prefetch": distance(graph, candidate, target)} if "prefetch" in layer.attributes else {}
             yield candidate.having(**prefetch)
-        if len(forms) == count:
+        if len(keys) == count:
             return
 
 

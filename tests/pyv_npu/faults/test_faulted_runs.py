@@ -193,7 +193,7 @@ def test_what_the_end_is_judged_by_counts_too() -> None:
     def drive(platform: Platform) -> Stop:
         runs = FaultedRuns(platform)
         runs.prepare([make_fault({"do": "flip_csr", "at": {"cycle": 30_000}}, drawn=True)])
-        moment = runs._saved[-1]
+        moment = runs._save_points[-1]
 
         def changed(change: Callable[[], object]) -> bool:
             runs._restore(moment)
@@ -206,7 +206,7 @@ def test_what_the_end_is_judged_by_counts_too() -> None:
         assert changed(lambda: outputs.written(SPM_BASE + 0x1_0000, 4))
         assert changed(lambda: outputs.written(DRAM_BASE + 0x80_0000, 4))
         assert changed(lambda: probe._status_lines.add(64))
-        return runs.back_to_reference()
+        return runs.finish_golden_run()
 
     Firmware("submit_latency").prepare(config).run(config, Session(drive=drive, faults=()))
 

@@ -87,8 +87,8 @@ def test_the_time_of_keys_follows_their_bits_where_the_bandwidth_bounds() -> Non
 
 def test_attentions_of_many_requests_share_the_engines() -> None:
     """Estimates with all engines for each attention chose tiles whose engines met in the banks: 24,950,717 cycles."""
-    made = run(CONFIG, PhaseRequest("llama2-7b", context=8191, layers=1, requests=16, kv_bits=8))
-    assert made["cycles"] < 22_000_000
+    result = run(CONFIG, PhaseRequest("llama2-7b", context=8191, layers=1, requests=16, kv_bits=8))
+    assert result["cycles"] < 22_000_000
 
 
 def test_activations_of_a_step_stay_on_the_chip() -> None:
